@@ -33,7 +33,7 @@ template <bool A_ALONG, bool B_ALONG, typename TypeC> struct DenseProduct {
           left((const Bf16 *)d.g->a.at), right((const Bf16 *)d.g->b.at), out((C *)d.g->c.at),
           added(d.g->beta == 0 ? NULL : (const C *)d.r)
     {
-        groups.bound = m;
+        groups.bound = groups.each = m;
         groups.experts = 1;
     }
 

@@ -23,7 +23,7 @@ const OpKernels op_kernels[OP_KERNELS] = {
 /* Any row may run a dense product: no setting names one. */
 static Status visit_dense(const char *what, GemmArgs g, KernelVisit *visit, void *self)
 {
-    DenseCall call = { .g = &g };
+    DenseCall call = { .g = &g, .r = g.c.at };
     return visit(self, what, &dense_kernels, 0, &call);
 }
 

@@ -18,7 +18,7 @@
 
 enum {
     CALLS_MAX = 128,
-    ROWS_MAX = 4,
+    ROWS_MAX = 6,
     BEFORE_KERNEL = 20 + 1 + 6 + 1 + 5 + 1 + BENCH_SHAPE_MAX - 16 + 1 /* columns */
 };
 

@@ -1,11 +1,10 @@
 /*
  * attention: o = softmax(scale * q k^T + mask) v, causal, inside documents.
  *
- * Query i of Tq stands at key position i + Tk - Tq (so with a cache, the queries are the last ones)
- * and sees the keys from doc[i] to its own position. doc[i] is the position of the first token of
- * its document, so packed documents do not see each other. Without doc it sees all keys from 0 on.
- * With a window it sees its own key and the window - 1 keys before it (Mistral 7B,
- * arXiv:2310.06825). With chunks it sees no key before its own chunk of the sequence (Llama 4).
+ * Query i of Tq stands at key position i + Tk - Tq (so with a cache, the queries are the last ones) and sees the keys
+ * from doc[i] to its own position. doc[i] is the position of the first token of its document, so packed documents do
+ * not see each other. Without doc it sees all keys from 0 on. With a window it sees its own key and the window - 1 keys
+ * before it (Mistral 7B, arXiv:2310.06825). With chunks it sees no key before its own chunk of the sequence (Llama 4).
  * Time and cost fall with both: tiles that no query sees are skipped.
  *
  * Keys may come in blocks, one call each. A call takes the result over earlier blocks (o in f32,
@@ -22,16 +21,14 @@
  *     dv = p^T do,   ds = p * (do v^T - delta),   dq = scale * ds k,   dk = scale * ds^T q
  * dk and dv are summed over the H / G heads that share them.
  *
- * 8-bit forward (e4m3): both products read e4m3 numbers and add in f32. Scales are powers of two
- * that map the largest magnitude below 448, as in quant.h: one for a row of q, one for a head's 128
- * keys (from a multiple of 128 on) of k, one for those of v. Keys are walked in these blocks.
- * p = exp(s - running max) is rounded as 2^8 p; its sum, and so lse, takes p before that. One scale
- * for 128 keys costs nothing next to one for each: e4m3 has 18 binades. It depends on keys that a
- * query may not see, by which only numbers below 2^-14 of the largest change. Backward is the
- * same with and without: it reads q, k and v as they are, and o and lse of this forward pass.
+ * 8-bit forward (e4m3): both products read e4m3 numbers and add in f32. Scales are powers of two that map the largest
+ * magnitude below 448, as in quant.h: one for a row of q, one for a head's 128 keys (from a multiple of 128 on) of k,
+ * one for those of v. Keys are walked in these blocks. p = exp(s - running max) is rounded as 2^8 p; its sum, and so
+ * lse, takes p before that. One scale for 128 keys costs nothing next to one for each: e4m3 has 18 binades. It depends
+ * on keys that a query may not see, by which only numbers below 2^-14 of the largest change. Backward is the same with
+ * and without: it reads q, k and v as they are, and o and lse of this forward pass.
  *
- * Not here: positions (rope.h), projections (linear.h), the exchange of keys between ranks
- * (engine/model/attention.c).
+ * Not here: positions (rope.h), projections (linear.h), the exchange of keys between ranks (engine/model/attention.c).
  */
 #ifndef KERNELS_ATTENTION_ATTENTION_H
 #define KERNELS_ATTENTION_ATTENTION_H
@@ -91,13 +88,12 @@ typedef struct AttentionSinkBwd {
 } AttentionSinkBwd;
 
 /*
- * attention_max: the largest scaled logit of each head in a call, where it is above a threshold, for
- * QK-clip (kernels/optimizer/qk_clip.h). It is nearly free: the lse of a row is at least each of its logits. Only
- * blocks of rows compute logits in which an lse is above the threshold and above the head's maximum
- * so far. So the result is exact where it is above the threshold; else it stays what it was, in any
- * order of calls. lse has rounding errors, hence LSE_SLACK. After 8-bit attention lse is of
- * rounded queries and keys, and logits are those of the numbers before that: rounding may hide a logit
- * that is near the threshold.
+ * attention_max: the largest scaled logit of each head in a call, where it is above a threshold, for QK-clip
+ * (kernels/optimizer/qk_clip.h). It is nearly free: the lse of a row is at least each of its logits. Only blocks of
+ * rows compute logits in which an lse is above the threshold and above the head's maximum so far. So the result is
+ * exact where it is above the threshold; else it stays what it was, in any order of calls. lse has rounding errors,
+ * hence LSE_SLACK. After 8-bit attention lse is of rounded queries and keys, and logits are those of the numbers before
+ * that: rounding may hide a logit that is near the threshold.
  */
 typedef struct AttentionMax {
     /* in: the call that has run: q, k, doc, masks, scale, and lse over these keys, and maybe over

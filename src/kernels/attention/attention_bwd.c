@@ -1,15 +1,13 @@
 /*
- * attention_bwd: the backward pass on the CPU. A block of queries walks its keys in blocks of
- * BLOCK_K. For WIDE panels of keys at a time, every strip computes p and ds while they are in the
- * L1 cache. Then p and ds of the whole block are summed over its queries into dv and dk, and over
- * its keys into dq:
+ * attention_bwd: the backward pass on the CPU. A block of queries walks its keys in blocks of BLOCK_K. For WIDE panels
+ * of keys at a time, every strip computes p and ds while they are in the L1 cache. Then p and ds of the whole block are
+ * summed over its queries into dv and dk, and over its keys into dq:
  *
  *     p = 2^(log2(e) (scale q k^T - lse)),   ds / scale = p * (do v^T - delta)
  *     dv += p^T do,   dk += ds^T q,   dq += ds k
  *
- * dq and dk are multiplied by scale when they are stored. Where the CPU multiplies bf16 in pairs, p
- * and ds are rounded to bf16 for the products, in words of two queries or of two keys. Sums are
- * f32.
+ * dq and dk are multiplied by scale when they are stored. Where the CPU multiplies bf16 in pairs, p and ds are rounded
+ * to bf16 for the products, in words of two queries or of two keys. Sums are f32.
  *
  * One thread owns a key/value head with all query heads that share it, and walks them in order. So
  * dk and dv have one order of sums, whatever the number of threads.

@@ -1,10 +1,9 @@
 /*
  * attention_cost: costs of attention_fwd and attention_bwd.
  *
- * They count matrix products only, over the pairs (query, key) that the masks leave: causal,
- * window and chunk. Documents hide more pairs. But a cost reads no data, so with doc it is an upper
- * bound. Forward does two products a pair: scores and p v. Backward does five: scores, dp, dv, dk
- * and dq. Bytes: every tensor once.
+ * They count matrix products only, over the pairs (query, key) that the masks leave: causal, window and chunk.
+ * Documents hide more pairs. But a cost reads no data, so with doc it is an upper bound. Forward does two products a
+ * pair: scores and p v. Backward does five: scores, dp, dv, dk and dq. Bytes: every tensor once.
  */
 #include "kernels/attention/attention_kernels.h"
 #include "kernels/attention/attention_private.h"

@@ -1,7 +1,6 @@
 /*
- * attention_sink: kernels of sinks. Forward is bound by memory: threads that share a row move 16
- * bytes at a time. In backward a block sums a part of the tokens for all heads. A second kernel
- * adds the parts in order, without atomics.
+ * attention_sink: kernels of sinks. Forward is bound by memory: threads that share a row move 16 bytes at a time. In
+ * backward a block sums a part of the tokens for all heads. A second kernel adds the parts in order, without atomics.
  */
 #include "kernels/core/pack.cuh"
 

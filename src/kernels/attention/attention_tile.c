@@ -1,7 +1,6 @@
 /*
- * attention_tile: products of strips and panels, with the sums in registers. One loop serves four
- * forms (plain or transposed a, f32 or pairs of bf16): it is inlined with constants, so that each
- * form gets its own unrolled code.
+ * attention_tile: products of strips and panels, with the sums in registers. One loop serves four forms (plain or
+ * transposed a, f32 or pairs of bf16): it is inlined with constants, so that each form gets its own unrolled code.
  */
 #include "kernels/attention/attention_tile.h"
 

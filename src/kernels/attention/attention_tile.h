@@ -1,7 +1,6 @@
 /*
- * attention_tile: the matrix products inside attention on the CPU. These matrices are small (a head
- * wide, a few queries high), so packing them again for every product would cost more than it saves.
- * Large products go through gemm.h.
+ * attention_tile: the matrix products inside attention on the CPU. These matrices are small (a head wide, a few queries
+ * high), so packing them again for every product would cost more than it saves. Large products go through gemm.h.
  *
  * All matrices are stored in panels of LANES columns: row r of panel p is at p * stride + r *
  * LANES. So what one product writes, the next can read as any of its operands, without repacking:
@@ -71,9 +70,8 @@ static inline Vector vector_least(Vector a, float limit)
 }
 
 /*
- * 2^x, for x below 126: 2^n 2^r with n = round(x), |r| <= 1/2, 2^r by its polynomial of degree 6
- * (Cephes' exp2f), within 2 ulp. Below -126 it is 0, because subnormal factors slow every product
- * down that they enter; NaN stays NaN.
+ * 2^x, for x below 126: 2^n 2^r with n = round(x), |r| <= 1/2, 2^r by its polynomial of degree 6 (Cephes' exp2f),
+ * within 2 ulp. Below -126 it is 0, because subnormal factors slow every product down that they enter; NaN stays NaN.
  */
 static inline __attribute__((always_inline)) Vector vector_exp2(Vector x)
 {

@@ -1,9 +1,8 @@
 /*
- * attention_tiles: which tiles of scores exist. From the first key that each query sees it makes, for each
- * tile of queries, the keys between which something is seen, and for each tile of keys the queries. The
- * tiles of a sequence are listed by falling work, so that blocks of threads that take one after the other end
- * together. Documents, windows, chunks and the rectangles of mesh.cp differ in these bounds alone. Nothing
- * waits for the host.
+ * attention_tiles: which tiles of scores exist. From the first key that each query sees it makes, for each tile of
+ * queries, the keys between which something is seen, and for each tile of keys the queries. The tiles of a sequence are
+ * listed by falling work, so that blocks of threads that take one after the other end together. Documents, windows,
+ * chunks and the rectangles of mesh.cp differ in these bounds alone. Nothing waits for the host.
  *
  * A call makes its own tiles: 10 to 20 us on an H200, less in a graph. Where a window alone hides keys, forward
  * computes the bounds where it needs them.
@@ -25,9 +24,8 @@ typedef struct AttentionSpan {
 } AttentionSpan;
 
 /*
- * What the queries of a rectangle see. Query i sees keys first[i] to i + shift, or to the last one if the
- * rectangle is not causal. Without `first` it sees the last `window` keys, and there are no arrays: bounds
- * follow from the numbers.
+ * What the queries of a rectangle see. Query i sees keys first[i] to i + shift, or to the last one if the rectangle is
+ * not causal. Without `first` it sees the last `window` keys, and there are no arrays: bounds follow from the numbers.
  */
 typedef struct AttentionTiles {
     int Tq, Tk, shift, q_tiles, k_tiles;

@@ -2,17 +2,15 @@
  * rope: kernels and launchers of rotary embeddings, for both layouts and both directions. The parts
  * of a call (rope_parts.h) become one list of items a token.
  *
- * An item is a pack that is copied, or the packs that one rotation needs: a pack of neighbours, or
- * two packs half a head apart. A thread handles one item of TOKENS tokens. It fetches all of them
- * first, then rotates and stores them. So all lanes have work for any width and number of heads,
- * and a thread computes the address of its item once. Blocks of the same tokens are neighbours, so
- * rows are read and written whole, and the tables' rows come from caches.
+ * An item is a pack that is copied, or the packs that one rotation needs: a pack of neighbours, or two packs half a
+ * head apart. A thread handles one item of TOKENS tokens. It fetches all of them first, then rotates and stores them.
+ * So all lanes have work for any width and number of heads, and a thread computes the address of its item once. Blocks
+ * of the same tokens are neighbours, so rows are read and written whole, and the tables' rows come from caches.
  *
  * If heads share a key, its gradient is a sum over heads, in order. A thread sums one item of one
  * token. The first blocks do that while the other blocks copy.
  *
- * 8-bit copies of 1 x 128 are made in tiles of the wide side (quant_made.cuh). These parts are then
- * left out here.
+ * 8-bit copies of 1 x 128 are made in tiles of the wide side (quant_made.cuh). These parts are then left out here.
  *
  * The device cannot report a position outside the tables. What it would have rotated becomes NaN.
  */

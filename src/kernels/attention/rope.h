@@ -14,9 +14,8 @@
  *   q_out[h] = [q_nope[h] | rot(q_rope[h])]
  *   k_out[h] = [k_nope[h] | rot(k_rope)]
  *   v_out[h] = v[h]
- * Backward rotates by the opposite angle and sums the shared key's gradient over the heads. Either
- * q and q_out, or all other tensors, may be left out. Without pos nothing is rotated, and no table
- * is read.
+ * Backward rotates by the opposite angle and sums the shared key's gradient over the heads. Either q and q_out, or all
+ * other tensors, may be left out. Without pos nothing is rotated, and no table is read.
  *
  * GQA (arXiv:2305.13245): qkv = [q heads | k heads | v heads] of one fused projection. q and k may
  * be given as tensors of their own instead (heads that were normalised). Then their columns of qkv

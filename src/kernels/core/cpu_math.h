@@ -1,6 +1,5 @@
 /*
- * cpu_math: functions for the CPU versions of ops: e^x that vectorises, and rows of "act" tensors
- * read as f32.
+ * cpu_math: functions for the CPU versions of ops: e^x that vectorises, and rows of "act" tensors read as f32.
  *
  * A kernel reads rows through row_load, works in f32 and narrows once at the end:
  *
@@ -9,9 +8,8 @@
  *     for (int64_t d = 0; d < D; d++) y[d] = 2 * x[d];
  *     row_store(&a->y, n * D, D, y);                          f32: already there
  *
- * A buffer holds at least as many floats as the row and belongs to one thread: workspace, or a
- * small array on the stack if the row is walked in pieces. Offsets count elements from the start of
- * the tensor.
+ * A buffer holds at least as many floats as the row and belongs to one thread: workspace, or a small array on the stack
+ * if the row is walked in pieces. Offsets count elements from the start of the tensor.
  *
  * These functions are compiled into each set of CPU ops (cpu_set.h). GPU kernels have rows.cuh.
  */
@@ -24,11 +22,10 @@
 #include <math.h>
 
 /*
- * e^x = 2^n e^r with n = round(x / ln 2), |r| <= ln 2 / 2; ln 2 in two parts so that r is exact to
- * the last bit, e^r by its minimax polynomial of degree 6 (Cephes' expf). 2^n is applied as two
- * factors, so subnormal results and the step to infinity are rounded once and right. Within 1.1 ulp
- * of e^x everywhere (tested over all orders of magnitude); e^-inf = 0, e^inf = inf, NaN stays NaN.
- * No branch and no table: a loop over it becomes vector code.
+ * e^x = 2^n e^r with n = round(x / ln 2), |r| <= ln 2 / 2; ln 2 in two parts so that r is exact to the last bit, e^r by
+ * its minimax polynomial of degree 6 (Cephes' expf). 2^n is applied as two factors, so subnormal results and the step
+ * to infinity are rounded once and right. Within 1.1 ulp of e^x everywhere (tested over all orders of magnitude);
+ * e^-inf = 0, e^inf = inf, NaN stays NaN. No branch and no table: a loop over it becomes vector code.
  */
 static inline float exp_f32(float x)
 {

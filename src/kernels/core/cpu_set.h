@@ -2,10 +2,9 @@
  * cpu_set: the CPU implementations of all ops, compiled for one instruction set. A run uses one set
  * for all of its ops (run.cpu_isa).
  *
- * The files that compute are compiled once for each set (Makefile: SETS). Each set but the first is
- * linked into one object that exports only its OpSet, so code of a set calls functions of that set.
- * Vector widths differ, and with them the order of sums: results of two sets agree to rounding, not
- * in bits.
+ * The files that compute are compiled once for each set (Makefile: SETS). Each set but the first is linked into one
+ * object that exports only its OpSet, so code of a set calls functions of that set. Vector widths differ, and with them
+ * the order of sums: results of two sets agree to rounding, not in bits.
  */
 #ifndef KERNELS_CORE_CPU_SET_H
 #define KERNELS_CORE_CPU_SET_H

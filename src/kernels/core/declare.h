@@ -7,14 +7,12 @@
  * and so declares what the section OPS_ROPE of ops.def lists. An op is called as
  * rmsnorm_fwd(ex, (RmsnormFwd){ .x = h, .w = w, ... }): named arguments, checked types, no varargs.
  *
- * The functions of an op are named after its stem: stem_ports, stem_check, stem_cost, stem_cpu,
- * stem_gpu, and stem_workspace if ops.def says SPACE. They take the op's own arguments; op_table.c
- * wraps them into the entries of its table. An op of a family has its own ports and stem_view; the
- * other functions exist once, for the family.
+ * The functions of an op are named after its stem: stem_ports, stem_check, stem_cost, stem_cpu, stem_gpu, and
+ * stem_workspace if ops.def says SPACE. They take the op's own arguments; op_table.c wraps them into the entries of its
+ * table. An op of a family has its own ports and stem_view; the other functions exist once, for the family.
  *
- * CUDA files see the argument structs and nothing of this file: their launchers take untyped
- * arguments. There is no include guard, because every header includes this file for its own
- * section.
+ * CUDA files see the argument structs and nothing of this file: their launchers take untyped arguments. There is no
+ * include guard, because every header includes this file for its own section.
  */
 #ifndef __cplusplus
 #include "kernels/core/op.h"

@@ -1,8 +1,7 @@
 /*
- * index_check: checks that all indices of a tensor are in range. CPU versions of ops check before
- * they use an index, so a wrong one is an error with a sentence and not a write out of bounds. It
- * is one pass over integers, cheap compared with the rows that they name. GPUs do not check: each
- * kernel says what it does with a wrong index.
+ * index_check: checks that all indices of a tensor are in range. CPU versions of ops check before they use an index, so
+ * a wrong one is an error with a sentence and not a write out of bounds. It is one pass over integers, cheap compared
+ * with the rows that they name. GPUs do not check: each kernel says what it does with a wrong index.
  */
 #ifndef KERNELS_CORE_INDEX_CHECK_H
 #define KERNELS_CORE_INDEX_CHECK_H

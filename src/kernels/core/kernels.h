@@ -1,11 +1,10 @@
 /*
  * kernels: the candidates for an op on GPUs, as rows of a table.
  *
- * Several kernels may compute the same result: a library's, one made for a family of chips, one
- * that runs everywhere. A row says what its kernel needs of the device and of the call (`can`), how
- * much workspace it takes, how to launch it, and at which rate it works. kernels_run runs the first
- * row that can. If the fastest variant depends on more than that, the row times its variants itself
- * (kernels/core/choices.h).
+ * Several kernels may compute the same result: a library's, one made for a family of chips, one that runs everywhere. A
+ * row says what its kernel needs of the device and of the call (`can`), how much workspace it takes, how to launch it,
+ * and at which rate it works. kernels_run runs the first row that can. If the fastest variant depends on more than
+ * that, the row times its variants itself (kernels/core/choices.h).
  *
  * `can` is plain C over the arguments of a call and reads no tensor data. So a plan can ask the
  * same question on a machine without a GPU, and each limit is written in one place.

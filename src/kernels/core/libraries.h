@@ -1,8 +1,7 @@
 /*
- * libraries: the vendor's libraries that ops on a GPU call, as a table of rows. They are opened
- * with an Exec and closed with it. A build has the table of its vendor (nv/libraries.cu), or an
- * empty one (libraries_off.c). Which kernel or library runs a call is not decided here but in
- * kernels/core/kernels.h.
+ * libraries: the vendor's libraries that ops on a GPU call, as a table of rows. They are opened with an Exec and closed
+ * with it. A build has the table of its vendor (nv/libraries.cu), or an empty one (libraries_off.c). Which kernel or
+ * library runs a call is not decided here but in kernels/core/kernels.h.
  */
 #ifndef KERNELS_CORE_LIBRARIES_H
 #define KERNELS_CORE_LIBRARIES_H

@@ -1,10 +1,9 @@
 /*
  * op: the single entry from model code to arithmetic.
  *
- * An op is a plain struct of arguments and an OpDesc that knows how to check it, what it costs, and
- * how to run it on each backend. Every op goes through op_run. So what has to see all ops
- * (counting, the guard against NaN, the recorder's stamps) is written once and does not change when
- * an op is added.
+ * An op is a plain struct of arguments and an OpDesc that knows how to check it, what it costs, and how to run it on
+ * each backend. Every op goes through op_run. So what has to see all ops (counting, the guard against NaN, the
+ * recorder's stamps) is written once and does not change when an op is added.
  *
  * Dimension letters, here and in every op: B sequences, T tokens a sequence, N = B*T tokens, D
  * model width, H heads, G key/value heads, E experts, K experts a token, R = N*K routed rows, F
@@ -83,9 +82,8 @@ struct OpDesc {
     const OpPort *ports;
     OpCheck *check;
     OpCostOf *cost;
-    /* Bytes of scratch that the CPU implementation needs with ex->threads threads. op_run places
-     * them at ex->workspace. NULL: none. Must not read tensor data: it also runs over arenas that
-     * only count and have no memory. */
+    /* Bytes of scratch that the CPU implementation needs with ex->threads threads. op_run places them at ex->workspace.
+     * NULL: none. Must not read tensor data: it also runs over arenas that only count and have no memory. */
     OpSpace *workspace;
     OpRun *cpu;
     OpRun *gpu;             /* NULL in a build without CUDA */
@@ -165,8 +163,7 @@ struct Exec {
     const struct KernelDevice
         *device; /* what candidates may ask of the GPU (kernels/core/kernels.h); NULL: the CPU */
     const Mesh *mesh; /* the ranks to communicate with; NULL: this rank is alone */
-    /* Memory of the other ranks of the experts (exchange_open), and of tp (exchange_rows_start). NULL: none is
-     * open. */
+    /* Memory of the other ranks of the experts (exchange_open), and of tp (exchange_rows_start). NULL: none is open. */
     CommWindow *peers, *row_peers;
     Lane lane;       /* on a GPU: the stream that launches go to */
     OpTotals totals; /* added up by the count backend */

@@ -6,9 +6,8 @@
  * layer passes its weights without knowing in which form they are stored. Each op's check says
  * which kinds it accepts (operand_expect).
  *
- * Products of 8-bit operands sum along rows of data of both sides, because Hopper's instructions
- * take nothing else. So an operand may be `transposed`: data holds (cols, rows) of the matrix, and
- * its scales are those of data as it lies.
+ * Products of 8-bit operands sum along rows of data of both sides, because Hopper's instructions take nothing else. So
+ * an operand may be `transposed`: data holds (cols, rows) of the matrix, and its scales are those of data as it lies.
  *
  * A scale belongs to the whole tensor, to a row, to each 1 x 128 piece of a row (activations), or
  * to each 128 x 128 block (weights): DeepSeek-V3, arXiv:2412.19437 section 3.3. Or it belongs to each

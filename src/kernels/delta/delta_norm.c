@@ -91,8 +91,7 @@ size_t delta_norm_bwd_workspace(const Exec *ex, const DeltaNormBwd *a)
     return (size_t)(row_blocks(a) * a->of.dims.value) * sizeof(float);
 }
 
-/* With n = o rstd and s = silu(z):  dw += dy n s,  dz = dy n w silu'(z),  g = dy w s,
- * do = rstd (g - n mean(g n)) */
+/* With n = o rstd and s = silu(z):  dw += dy n s,  dz = dy n w silu'(z),  g = dy w s, do = rstd (g - n mean(g n)) */
 static void norm_backward(const DeltaNormBwd *a, int64_t i, float *dw)
 {
     float o_buffer[DELTA_WIDTH_MAX], z_buffer[DELTA_WIDTH_MAX], dy_buffer[DELTA_WIDTH_MAX];

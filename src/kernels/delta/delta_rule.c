@@ -407,8 +407,7 @@ static void pull_head(Backward *f, int64_t b, int64_t h, float *sums)
     sums[f->a->of.dims.heads + h] = f->ddt;
 }
 
-/* The gradient of x through x / |x|:  dx = (d - u (u . d)) / |x|,  u = x / |x|. `scale`: the length of
- * u. */
+/* The gradient of x through x / |x|:  dx = (d - u (u . d)) / |x|,  u = x / |x|. `scale`: the length of u. */
 static void store_unit(const Tensor *to, int64_t at, int64_t n, const float *u, float scale,
                        float inverse, float *d)
 {

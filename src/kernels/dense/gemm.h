@@ -3,10 +3,9 @@
  * place where large matrix products are computed, and is used inside ops only. Attention has small
  * products of its own (attention_tile.h).
  *
- * Inside an OpenMP parallel region a call runs on the calling thread alone; outside it uses
- * ex->threads. Results depend neither on the number of threads nor on timing, and a row of C does
- * not depend on the number of rows. All memory of a call is the caller's workspace. The heap is
- * touched only once: when the first call makes OpenMP create its threads.
+ * Inside an OpenMP parallel region a call runs on the calling thread alone; outside it uses ex->threads. Results depend
+ * neither on the number of threads nor on timing, and a row of C does not depend on the number of rows. All memory of a
+ * call is the caller's workspace. The heap is touched only once: when the first call makes OpenMP create its threads.
  *
  * bf16 instructions treat subnormal numbers (below 2^-126) as zero.
  */

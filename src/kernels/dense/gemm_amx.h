@@ -3,14 +3,12 @@
  * by 16 columns of B over 32 elements along k and adds to 16 x 16 sums in f32. Measured on one
  * thread of a Sapphire Rapids: 1.8 TFLOP/s with operands in L2, 12 times the speed of f32 vectors.
  *
- * A tile is 32 x 32: two squares of A, two of B and four of sums fill all eight tile registers. B's
- * panel has the layout of other bf16 words: 16 steps of it are two squares side by side. A's panel
- * has 16 rows, square by square; a square holds the next 16 words of every row. Both are padded
- * with zeros to whole squares.
+ * A tile is 32 x 32: two squares of A, two of B and four of sums fill all eight tile registers. B's panel has the
+ * layout of other bf16 words: 16 steps of it are two squares side by side. A's panel has 16 rows, square by square; a
+ * square holds the next 16 words of every row. Both are padded with zeros to whole squares.
  *
- * The unit treats subnormal numbers as zero, in operands and in sums, and rounds to nearest, ties
- * to even. An element's sum runs along k in pairs, whatever its neighbours are, so its bits depend
- * only on its row and its column.
+ * The unit treats subnormal numbers as zero, in operands and in sums, and rounds to nearest, ties to even. An element's
+ * sum runs along k in pairs, whatever its neighbours are, so its bits depend only on its row and its column.
  *
  * The Linux kernel enables tile registers for a process that asks (Documentation/arch/x86/xstate).
  * They add 8 KiB to every switch of threads, so a product releases them at its end.

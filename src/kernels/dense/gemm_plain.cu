@@ -1,7 +1,6 @@
 /*
- * gemm_plain: C = op(A) op(B) + R with f32 multiply-adds, one template for all types and layouts.
- * Tests compare cuBLASLt with it, and it runs products that cuBLASLt does not support
- * (product_kernels.c).
+ * gemm_plain: C = op(A) op(B) + R with f32 multiply-adds, one template for all types and layouts. Tests compare
+ * cuBLASLt with it, and it runs products that cuBLASLt does not support (product_kernels.c).
  *
  * A block computes a TILE x TILE piece of C, a thread 4 x 4 elements of it, so a value read from
  * shared memory is used in four multiply-adds. A thread's rows are 16 apart, and so are its

@@ -1,12 +1,10 @@
 /*
- * gemm_tile: the inside of a matrix product, on one thread. Operands are copied ("packed") into the
- * order in which registers read them. A tile of C stays in registers for the whole walk along k.
- * After K. Goto, R. van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (ACM TOMS 34,
- * 2008).
+ * gemm_tile: the inside of a matrix product, on one thread. Operands are copied ("packed") into the order in which
+ * registers read them. A tile of C stays in registers for the whole walk along k. After K. Goto, R. van de Geijn,
+ * "Anatomy of High-Performance Matrix Multiplication" (ACM TOMS 34, 2008).
  *
- * A panel is TILE_ROWS rows of op(A), or TILE_COLS columns of op(B). For each step along k it holds
- * one word of each of these lines, next to one another. AMX needs rows in another order
- * (gemm_amx.h).
+ * A panel is TILE_ROWS rows of op(A), or TILE_COLS columns of op(B). For each step along k it holds one word of each of
+ * these lines, next to one another. AMX needs rows in another order (gemm_amx.h).
  *
  * Used by gemm.c. Attention has tiles of its own (attention_tile.h) and uses the packing only.
  */

@@ -2,10 +2,9 @@
  * linear: the three ops on a GPU. The products run as dense candidates (product_kernels.c), those of
  * 8-bit operands as candidates of their own (scaled_kernels.c).
  *
- * If f32 and bf16 meet (the router's products), all is multiplied on tensor cores. An f32 operand
- * is written as a sum of bf16 parts, v = v0 + v1 + v2 to within 2^-24 of v: each rounding leaves a
- * rest of 2^-9 of what it rounded. The parts are stored side by side, so that one product computes
- * all that is needed:
+ * If f32 and bf16 meet (the router's products), all is multiplied on tensor cores. An f32 operand is written as a sum
+ * of bf16 parts, v = v0 + v1 + v2 to within 2^-24 of v: each rounding leaves a rest of 2^-9 of what it rounded. The
+ * parts are stored side by side, so that one product computes all that is needed:
  *
  *   one operand is f32: the parts make three times as many rows (or columns) of the result, which
  *     are added up:                       x W^T       = x W0^T + x W1^T + x W2^T
@@ -161,6 +160,7 @@ static Status in_pieces(struct Exec *ex, const GemmArgs *g, bool more, void *bla
     int64_t units = (int64_t)ceil(12 * sqrt((double)g->k) / PIECE_UNIT), each = units * PIECE_UNIT;
     GemmArgs all = *g;
     all.beta = more ? 1 : 0;
+    if (dense_part_terms(ex, g) <= each) each = g->k;
     for (int64_t first = 0; first < g->k; first += each) {
         int64_t left = g->k - first;
         GemmArgs piece = gemm_terms(all, first, left < each ? left : each);

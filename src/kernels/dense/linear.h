@@ -1,16 +1,14 @@
 /*
- * linear: y = x W^T (+ r), its input gradient and its weight gradient. These are three ops, because
- * a schedule may run the weight gradient later than the input gradient (zero bubble). Grouped
- * products of experts are in moe.h.
+ * linear: y = x W^T (+ r), its input gradient and its weight gradient. These are three ops, because a schedule may run
+ * the weight gradient later than the input gradient (zero bubble). Grouped products of experts are in moe.h.
  *
  *   forward   y  = x W^T + r         r optional, may be y itself (residual, accumulation)
  *   backward  dx = dy W + r          r optional, may be dx itself
  *             dW += dy^T x           f32
  *
- * Types: each of x, w, y is f32, bf16 or f16 on its own; sums are f32. If x and w have one type, nothing
- * is converted. In a mixed call (the router: bf16 rows, f32 weights) a CPU widens the other side to
- * f32 in the workspace. A GPU splits the f32 side into three bf16 parts, which together hold all
- * its bits.
+ * Types: each of x, w, y is f32, bf16 or f16 on its own; sums are f32. If x and w have one type, nothing is converted.
+ * In a mixed call (the router: bf16 rows, f32 weights) a CPU widens the other side to f32 in the workspace. A GPU
+ * splits the f32 side into three bf16 parts, which together hold all its bits.
  *
  * Or both operands are 8-bit, with scales (kernels/core/operand.h). Then each lies as the sum needs it:
  *

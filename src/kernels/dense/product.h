@@ -41,6 +41,20 @@ typedef struct Product {
     bool sum_over_rows;
 } Product;
 
+/* A weight gradient (m, n) of k tokens is the sum of so many parts of tokens where our kernels make it: their tiles of
+ * 128 x 256 are for 128 multiprocessors. Fewer than 4 parts gain nothing. A part has 8 blocks of 128 tokens or more, and
+ * none is empty if all but the last are equal. Parts depend on the shape alone, so the bits are the same on any GPU. */
+static inline int64_t weight_parts(int64_t m, int64_t n, int64_t k)
+{
+    const int64_t halves = ((m + 127) / 128) * ((n + 127) / 128), blocks = (k + 127) / 128;
+    int64_t parts = halves > 0 ? 256 / halves : 0;
+    if (parts > 32) parts = 32;
+    if (parts > blocks / 8) parts = blocks / 8;
+    if (parts < 4) return 1;
+    const int64_t each = (blocks + parts - 1) / parts;
+    return (blocks + each - 1) / each;
+}
+
 /* A dense product on a GPU. r: the matrix that is added if g->beta is 1, of c's type and layout.
  * workspace: DENSE_WORKSPACE bytes. The types of a and b are equal.
  * count: of equal products, whose matrices lie one behind the other; g and r are the first one's. */
@@ -66,6 +80,9 @@ extern "C" {
 
 /* Runs a dense product on a GPU by the first candidate that can. r NULL: c itself is added. */
 Status dense_run(struct Exec *ex, const GemmArgs *g, const void *r, void *workspace);
+
+/* The terms that dense_run adds before it rounds to f32: those of a part, if the kernel makes parts, or all k. */
+int64_t dense_part_terms(const struct Exec *ex, const GemmArgs *g);
 
 /* Runs `count` equal products (DenseCall). The bits of one do not depend on the others. */
 Status dense_run_each(struct Exec *ex, const GemmArgs *g, const void *r, int64_t count,

@@ -1,9 +1,8 @@
 /*
  * product_algo: which algorithm of a vendor's library a dense product runs. A shape keeps its choice
- * (kernels/core/choices.h), so it has one order of sums for the life of the process, and of the run if its
- * choices go into the checkpoint. Normally the library's first proposal is taken; while tuning
- * (kernels/core/tuner.h), the fastest. If the library proposes nothing, it refuses the product, and the next
- * kernel runs (product_kernels.c).
+ * (kernels/core/choices.h), so it has one order of sums for the life of the process, and of the run if its choices go
+ * into the checkpoint. Normally the library's first proposal is taken; while tuning (kernels/core/tuner.h), the
+ * fastest. If the library proposes nothing, it refuses the product, and the next kernel runs (product_kernels.c).
  *
  * nv/blas.cu and kernels-amd/blas.cu describe a call to their library in a struct that begins with a
  * ProductCall. Nothing here knows a vendor.

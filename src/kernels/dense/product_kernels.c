@@ -1,8 +1,7 @@
 /*
- * product_kernels: which kernel runs a dense or a grouped product on a GPU. A library or a kernel
- * may have several algorithms for one product; these are timed once, and the choice is kept
- * (kernels/core/choices.h). The kernels are in gemm_plain.cu, moe_product.cu, moe_weight.cu, moe_scaled.cu,
- * nv/ and kernels-amd/.
+ * product_kernels: which kernel runs a dense or a grouped product on a GPU. A library or a kernel may have several
+ * algorithms for one product; these are timed once, and the choice is kept (kernels/core/choices.h). The kernels are in
+ * gemm_plain.cu, moe_product.cu, moe_weight.cu, moe_scaled.cu, nv/ and kernels-amd/.
  */
 #include "kernels/dense/product_kernels.h"
 
@@ -26,8 +25,7 @@ static void dense_library_needs(char out[KERNEL_NEEDS_MAX])
     (void)snprintf(out, KERNEL_NEEDS_MAX, "f32, bf16, but no bf16 from f32; proposes an algorithm");
 }
 
-/* A constant, so that the plan needs no library to know it. */
-static size_t dense_workspace(const void *call)
+size_t dense_workspace(const void *call)
 {
     (void)call;
     return DENSE_WORKSPACE;
@@ -54,9 +52,38 @@ static void dense_matrix_needs(char out[KERNEL_NEEDS_MAX])
     (void)snprintf(out, KERNEL_NEEDS_MAX, "bf16; rows of whole packs of %d bytes", PACK_BYTES);
 }
 
+/* Weight gradients with few tiles, which our kernels make in parts of their tokens. */
+static bool dense_split_can(const void *call, KernelWhy *why)
+{
+    const DenseCall *d = call;
+    const GemmArgs *g = d->g;
+    bool sum = g->a.turned && !g->b.turned && g->c.type == DTYPE_F32 && d->r == g->c.at;
+    sum = sum && g->a.ld == g->m && g->b.ld == g->n && g->c.ld == g->n;
+    if (!sum || weight_parts(g->m, g->n, g->k) == 1)
+        return kernel_refuses(why, true, "it is no weight gradient of few tiles");
+    return dense_matrix_can(call, why);
+}
+
+static void dense_split_needs(char out[KERNEL_NEEDS_MAX])
+{
+    (void)snprintf(out, KERNEL_NEEDS_MAX,
+                   "bf16 weight gradients of at most 32 tiles, 128 x 256, "
+                   "and at least 4096 tokens");
+}
+
 OpRun dense_cublaslt, dense_hipblaslt, dense_matrix, dense_plain;
+OpRun dense_split_hopper, dense_split_matrix;
 
 static const KernelDesc dense_rows[] = {
+    { .name = "split",
+      .vendor = VENDOR_NVIDIA,
+      .capability_least = 90,
+      .capability_most = 90,
+      .needs = dense_split_needs,
+      .can = dense_split_can,
+      .workspace = dense_workspace,
+      .run = VENDOR_NVIDIA_OP(dense_split_hopper),
+      .work = WORK_GEMM },
     { .name = "cublaslt",
       .vendor = VENDOR_NVIDIA,
       .library = NEEDS(LIBRARY_PRODUCTS),
@@ -73,6 +100,13 @@ static const KernelDesc dense_rows[] = {
       .workspace = dense_workspace,
       .run = VENDOR_AMD_OP(dense_hipblaslt),
       .work = WORK_GEMM },
+    { .name = "split",
+      .vendor = VENDOR_AMD,
+      .needs = dense_split_needs,
+      .can = dense_split_can,
+      .workspace = dense_workspace,
+      .run = VENDOR_AMD_OP(dense_split_matrix),
+      .work = WORK_GEMM },
     { .name = "matrix",
       .vendor = VENDOR_AMD,
       .needs = dense_matrix_needs,
@@ -88,6 +122,15 @@ Status dense_run(Exec *ex, const GemmArgs *g, const void *r, void *workspace)
     if (g->m == 0 || g->n == 0) return OK;
     DenseCall call = { g, r == NULL ? g->c.at : r, workspace, 1 };
     return kernels_run(ex, &dense_kernels, NULL, 0, &call);
+}
+
+int64_t dense_part_terms(const Exec *ex, const GemmArgs *g)
+{
+    const DenseCall call = { g, g->c.at, NULL, 1 };
+    const KernelDesc *first = kernels_first(&dense_kernels, ex->device, 0, &call);
+    const int64_t parts = weight_parts(g->m, g->n, g->k), blocks = (g->k + 127) / 128;
+    return first != NULL && first->can == dense_split_can ? (blocks + parts - 1) / parts * 128
+                                                          : g->k;
 }
 
 static const void *moved(const void *at, Dtype type, int64_t elems)

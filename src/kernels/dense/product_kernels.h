@@ -14,6 +14,9 @@ extern const KernelTable moe_scaled_product_kernels, moe_scaled_weight_kernels; 
 extern const KernelTable moe_narrow_product_kernels; /* 8-bit results, too */
 extern const KernelTable muon_square_kernels;
 
+/* DENSE_WORKSPACE: a constant, so that a plan needs no library to know it. */
+size_t dense_workspace(const void *call);
+
 GroupedCall muon_square_call(const MuonSquare *s);
 GroupedCall moe_product_call(const MoeProduct *p);
 GroupedCall moe_sum_call(const MoeSum *s);

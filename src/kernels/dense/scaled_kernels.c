@@ -89,6 +89,20 @@ static bool hopper_can(const void *call, KernelWhy *why)
            kernel_refuses(why, false, "rows do not lie at multiples of 16 bytes");
 }
 
+/* Weight gradients with few tiles, which our kernel makes in parts of the tokens. */
+static bool split_can(const void *call, KernelWhy *why)
+{
+    const ScaledArgs *s = ((const ScaledCall *)call)->s;
+    if (s->c.type != DTYPE_F32 || weight_parts(s->m, s->n, s->k) == 1)
+        return kernel_refuses(why, true, "it is no weight gradient of few tiles");
+    return hopper_can(call, why);
+}
+
+static void split_needs(char out[KERNEL_NEEDS_MAX])
+{
+    (void)snprintf(out, KERNEL_NEEDS_MAX, "weight gradients with few tiles; else as `hopper`");
+}
+
 static void hopper_needs(char out[KERNEL_NEEDS_MAX])
 {
     (void)snprintf(out, KERNEL_NEEDS_MAX,
@@ -99,6 +113,15 @@ static void hopper_needs(char out[KERNEL_NEEDS_MAX])
 OpRun scaled_cublaslt, scaled_hopper, scaled_matrix, scaled_plain;
 
 static const KernelDesc rows[] = {
+    { .name = "split",
+      .vendor = VENDOR_NVIDIA,
+      .capability_least = 90,
+      .capability_most = 90,
+      .needs = split_needs,
+      .can = split_can,
+      .workspace = dense_workspace,
+      .run = VENDOR_NVIDIA_OP(scaled_hopper),
+      .work = WORK_GEMM },
     { .name = "cublaslt",
       .vendor = VENDOR_NVIDIA,
       .capability_least = 89,
@@ -120,6 +143,7 @@ static const KernelDesc rows[] = {
       .vendor = VENDOR_AMD,
       .needs = hopper_needs,
       .can = hopper_can,
+      .workspace = dense_workspace,
       .run = VENDOR_AMD_OP(scaled_matrix),
       .work = WORK_GEMM },
     { .name = "plain", .run = GPU_OP(scaled_plain), .work = WORK_GEMM },

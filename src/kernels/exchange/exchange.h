@@ -1,6 +1,5 @@
 /*
- * exchange: communication between ranks as ops, so that it is counted, traced and priced like all
- * other work.
+ * exchange: communication between ranks as ops, so that it is counted, traced and priced like all other work.
  *
  * Dispatch sends tokens to the ranks of their experts; combine brings the results back and sums
  * them. Rank i of n has the experts [i E / n, (i + 1) E / n). A kind of exchange is a way in which
@@ -16,9 +15,8 @@
  * Dispatched rows are plain or 8-bit. With 8-bit rows their scales travel like the routing, as one
  * more tensor of rows. Rows that come back are plain, because they are sums.
  *
- * Collectives work on rows. ALL_GATHER stacks the rows of all ranks, REDUCE_SCATTER is its reverse
- * with sums, SHIFT gets the next rank's rows (a ring), ALL_REDUCE sums (or takes the largest) and BROADCAST copies in
- * place.
+ * Collectives work on rows. ALL_GATHER stacks the rows of all ranks, REDUCE_SCATTER is its reverse with sums, SHIFT
+ * gets the next rank's rows (a ring), ALL_REDUCE sums (or takes the largest) and BROADCAST copies in place.
  *
  * These ops are not called on a mesh of one rank.
  */

@@ -1,8 +1,7 @@
 /*
- * exchange_allgather: every token goes to every rank by all-gather, and sums of rows come back by
- * reduce-scatter. A rank ignores experts that it does not have (-1). So no size depends on the
- * routing: there are no offsets, and no bound that rows could exceed. It moves the most bytes of
- * all kinds, unless a token has experts on nearly every rank.
+ * exchange_allgather: every token goes to every rank by all-gather, and sums of rows come back by reduce-scatter. A
+ * rank ignores experts that it does not have (-1). So no size depends on the routing: there are no offsets, and no
+ * bound that rows could exceed. It moves the most bytes of all kinds, unless a token has experts on nearly every rank.
  */
 #include "kernels/exchange/exchange.h"
 

@@ -1,8 +1,7 @@
 /*
- * exchange_alltoall: a token travels once to each rank that holds some of its experts, however many
- * these are. That rank sums its experts' rows by the routing weights and sends one row back. If k
- * of E experts are chosen uniformly without repetition, n ranks of N tokens send a rank N
- * distinct(E, k, n) rows: fewer than N k.
+ * exchange_alltoall: a token travels once to each rank that holds some of its experts, however many these are. That
+ * rank sums its experts' rows by the routing weights and sends one row back. If k of E experts are chosen uniformly
+ * without repetition, n ranks of N tokens send a rank N distinct(E, k, n) rows: fewer than N k.
  *
  * Each rank has room for C rows from every rank. Blocks of C rows are exchanged, filled from the
  * front. Rows after the last filled one are unused: experts -1, weights 0. Blocks travel whole, so

@@ -3,9 +3,8 @@
  * alltoall, but its rank stores it into that rank's memory itself. There are no blocks by source.
  * The tokens that rank s sends to rank d begin at row
  *     first[d] = sum over ranks s' < s of count[s'][d].
- * So a rank's rows are contiguous, in the order (source rank, token), which is alltoall's order.
- * Only their total is bounded. Rows beyond the bound are neither stored nor loaded by any rank, and
- * the receiver raises its overflow flag.
+ * So a rank's rows are contiguous, in the order (source rank, token), which is alltoall's order. Only their total is
+ * bounded. Rows beyond the bound are neither stored nor loaded by any rank, and the receiver raises its overflow flag.
  *
  * An exchange has two barriers. At each, every rank waits for every other.
  *   enter   A rank posts the offsets of its buffers, and with routing the number of tokens that it
@@ -15,9 +14,8 @@
  *           accesses its memory any more.
  * One barrier is not enough: a rank would not know when its buffers may be reused.
  *
- * Dispatch stores rows between the barriers. Combine loads: a token's rank fetches the rows from
- * the ranks that hold them and sums them in f32, in the order of ranks. So no rank needs memory for
- * rows that come back.
+ * Dispatch stores rows between the barriers. Combine loads: a token's rank fetches the rows from the ranks that hold
+ * them and sums them in f32, in the order of ranks. So no rank needs memory for rows that come back.
  *
  * Buffers may lie anywhere in the one block that a rank has opened to its peers (exchange_open).
  * Their offsets travel with the counts, so ranks need not have the same layout. On a GPU an

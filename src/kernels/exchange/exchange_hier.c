@@ -1,17 +1,15 @@
 /*
- * exchange_hier: a token travels once to each host that holds some of its experts, however many
- * ranks these lie on; between hosts links are slow, inside one they are fast (DeepSeek-V3,
- * arXiv:2412.19437 §3.2.2).
+ * exchange_hier: a token travels once to each host that holds some of its experts, however many ranks these lie on;
+ * between hosts links are slow, inside one they are fast (DeepSeek-V3, arXiv:2412.19437 §3.2.2).
  *
  *   dispatch   rank (host h, number i) -> relay (h', i) -> rank (h', j) of an expert
  *   combine    the same route back: the relay sums its host's rows in the order of j, the token's
  *              rank sums the hosts' rows in the order of h'; each sum in f32, rounded to the rows' type
  *
- * Let g of n ranks share a host. Each stage is an alltoall of rows in blocks: n / g blocks across
- * hosts by `offset`, then g blocks inside a host by `relay.offset`. A relay knows of a row only
- * what came with it. So it computes relay.offset itself, from the experts of all rows that came, and
- * raises the overflow flag if a row has no room. relay.offset is kept, because gradients come
- * without routing and travel the same way.
+ * Let g of n ranks share a host. Each stage is an alltoall of rows in blocks: n / g blocks across hosts by `offset`,
+ * then g blocks inside a host by `relay.offset`. A relay knows of a row only what came with it. So it computes
+ * relay.offset itself, from the experts of all rows that came, and raises the overflow flag if a row has no room.
+ * relay.offset is kept, because gradients come without routing and travel the same way.
  *
  * With k of E experts chosen uniformly, a token sends distinct(E, k, n / g) rows to hosts, where
  * alltoall sends distinct(E, k, n). Each rank receives the same number of rows as with alltoall. A

@@ -5,12 +5,11 @@
  * There are few blocks of PEERS_THREADS threads, because they run concurrently with matrix products, and
  * links are slower than memory.
  *
- * Flags are stored with release and loaded with acquire semantics, at system scope. On entry,
- * thread r of the first block sets the flag at rank r, and thread r of every block waits for rank
- * r. On leaving, the block that ends last does both for all. Waiting threads check a deadline and a
- * word that the host may set. After the deadline a thread records the rank it waited for, and the
- * kernel ends. It then has stored nothing, or only some rows. Rows that did not arrive have no
- * expert, so later kernels are safe. The host ends the step (comm_watch).
+ * Flags are stored with release and loaded with acquire semantics, at system scope. On entry, thread r of the first
+ * block sets the flag at rank r, and thread r of every block waits for rank r. On leaving, the block that ends last
+ * does both for all. Waiting threads check a deadline and a word that the host may set. After the deadline a thread
+ * records the rank it waited for, and the kernel ends. It then has stored nothing, or only some rows. Rows that did not
+ * arrive have no expert, so later kernels are safe. The host ends the step (comm_watch).
  */
 #ifndef KERNELS_EXCHANGE_EXCHANGE_PEERS_CUH
 #define KERNELS_EXCHANGE_EXCHANGE_PEERS_CUH
@@ -40,8 +39,7 @@ static __device__ __forceinline__ DirectHeader *header_of(const Windows &w, int 
     return reinterpret_cast<DirectHeader *>(w.window[rank] + w.flags);
 }
 
-/* Loads what another rank stored before it set its flag: from memory, not from a register or a
- * cache of this thread. */
+/* Loads what another rank stored before it set its flag: from memory, not from a register or a cache of this thread. */
 template <typename V> static __device__ __forceinline__ V load_volatile(const V *at)
 {
     return *const_cast<const volatile V *>(at);

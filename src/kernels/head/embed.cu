@@ -1,8 +1,7 @@
 /*
  * embed: kernels of the look-up and of its gradient.
  *
- * forward: a thread has a pack of FORWARD_ROWS rows. It reads their ids and fetches all packs
- * before it stores any.
+ * forward: a thread has a pack of FORWARD_ROWS rows. It reads their ids and fetches all packs before it stores any.
  *
  * backward adds rows of several tokens to one row of dtable, in one order and without atomics on
  * floats. So tokens are sorted by id first. The sort is stable: tokens of one id stay in the order

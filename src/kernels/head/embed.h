@@ -4,13 +4,11 @@
  *   forward    h[n] = table[id[n]]
  *   backward   dtable[id[n]] += dh[n], in the order of n for each id: bits do not depend on threads
  *
- * Ranks may split the table: each has the rows of ids [first, first + V) of `vocab`. Ids of other
- * ranks' rows give a row of zeros in forward and nothing in backward. So the sum of all ranks' h is
- * the look-up in the whole table.
+ * Ranks may split the table: each has the rows of ids [first, first + V) of `vocab`. Ids of other ranks' rows give a
+ * row of zeros in forward and nothing in backward. So the sum of all ranks' h is the look-up in the whole table.
  *
- * The loader never gives an id outside [0, vocab). On the CPU such an id is an error before anything is
- * read or written. A GPU cannot report it: there the row of h becomes NaN, and the gradient is
- * dropped.
+ * The loader never gives an id outside [0, vocab). On the CPU such an id is an error before anything is read or
+ * written. A GPU cannot report it: there the row of h becomes NaN, and the gradient is dropped.
  */
 #ifndef KERNELS_HEAD_EMBED_H
 #define KERNELS_HEAD_EMBED_H

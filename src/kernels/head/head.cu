@@ -102,8 +102,7 @@ struct Running {
     float max, sum;
 };
 
-/* The maximum and the sum over the whole row, in all threads. A thread that saw no logit has
- * maximum -inf and sum 0. */
+/* The maximum and the sum over the whole row, in all threads. A thread that saw no logit has maximum -inf and sum 0. */
 template <typename T, bool WIDE>
 static __device__ __forceinline__ Running row_running(const Row<T, WIDE> &row, float *room)
 {

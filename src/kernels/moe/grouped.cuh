@@ -7,12 +7,11 @@
  *   rows   C[r][j] = sum over k of A[r][k] B_e[j][k]     rows of the result are routed rows
  *   sums   C_e[i][j] += sum over the rows r of group e of A[r][i] B[r][j]     weight gradients
  *
- * The host does not know the groups, so the grid covers the largest possible number of tiles. For
- * rows, group e has tile numbers from offsets[e] / TILE + e on. These are enough up to those of
- * group e + 1, because ceil((b - a) / T) <= floor(b / T) - floor(a / T) + 1. A block finds the
- * expert of its number; a block whose number belongs to no tile ends at once. Blocks of one tile of
- * rows are neighbours. So blocks that run at the same time share the rows and weights of few
- * experts, which come from L2.
+ * The host does not know the groups, so the grid covers the largest possible number of tiles. For rows, group e has
+ * tile numbers from offsets[e] / TILE + e on. These are enough up to those of group e + 1, because ceil((b - a) / T) <=
+ * floor(b / T) - floor(a / T) + 1. A block finds the expert of its number; a block whose number belongs to no tile ends
+ * at once. Blocks of one tile of rows are neighbours. So blocks that run at the same time share the rows and weights of
+ * few experts, which come from L2.
  *
  * A product is a policy P, which says where operands are and what is done with a result:
  *
@@ -40,10 +39,9 @@
  * sums are as on the CPU (kernels/dense/scaled.h): 128 terms are summed, multiplied by their scales, and added
  * to an f32 sum. A weight gradient finds the terms of group e from column `column` of its tile on.
  *
- * Several kernels serve all policies. The plain one here uses multiply-adds, for f32 and for rows
- * that do not begin at multiples of 16 bytes. If all rows do, tensor cores are used:
- * nv/grouped_mma.cuh, for Hopper nv/grouped_hopper.cuh, and on AMD's GPUs kernels-amd/grouped_matrix.cuh.
- * All keep sums in f32, in an order that depends on shapes alone.
+ * Several kernels serve all policies. The plain one here uses multiply-adds, for f32 and for rows that do not begin at
+ * multiples of 16 bytes. If all rows do, tensor cores are used: nv/grouped_mma.cuh, for Hopper nv/grouped_hopper.cuh,
+ * and on AMD's GPUs kernels-amd/grouped_matrix.cuh. All keep sums in f32, in an order that depends on shapes alone.
  */
 #ifndef KERNELS_MOE_GROUPED_CUH
 #define KERNELS_MOE_GROUPED_CUH
@@ -129,23 +127,22 @@ struct Nothing {
 };
 
 /* n rounded up to whole blocks of scales. */
-static __device__ __forceinline__ int64_t whole_blocks(int64_t n)
+static __host__ __device__ __forceinline__ int64_t whole_blocks(int64_t n)
 {
     return (n + OPERAND_BLOCK - 1) / OPERAND_BLOCK * OPERAND_BLOCK;
 }
 
 typedef struct Groups {
-    const int32_t *offsets; /* NULL: one group of all rows */
+    const int32_t *offsets; /* NULL: all groups but the last have `each` rows, whole blocks */
     const int32_t *live;    /* how many rows exist, or NULL */
     const int32_t *pool;    /* the first row in a pool, or NULL */
-    int64_t bound, experts;
+    int64_t bound, experts, each;
 
     /* The first row of group e; for e == experts the end of the last group. Rows from `live` on do not exist. */
     __device__ __forceinline__ int64_t first(int64_t e) const
     {
         int64_t rows = live == NULL ? bound : min(bound, (int64_t)*live);
-        if (offsets == NULL) return e == 0 ? 0 : rows;
-        return min((int64_t)offsets[e], rows);
+        return min(offsets == NULL ? e * each : (int64_t)offsets[e], rows);
     }
     /* The first column of group e in a transposed operand: operand_group_start. */
     __device__ __forceinline__ int64_t column(int64_t e) const
@@ -169,6 +166,7 @@ static inline Groups groups_of(const Tensor *offsets, const Rows *rows, const in
     g.pool = first;
     g.bound = rows->bound;
     g.experts = tensor_elems(offsets) - 1;
+    g.each = whole_blocks((g.bound + g.experts - 1) / g.experts);
     return g;
 }
 
@@ -456,9 +454,8 @@ static __device__ __forceinline__ void put(T *at, int64_t n, const float (&v)[N]
     }
 }
 
-/* Plain multiply-adds. A thread has 8 x 8 sums, as four squares of 4 x 4 that are HALF apart. So
- * its operands are whole 16-byte words next to its neighbours' words. While one step is multiplied,
- * the next one is loaded into registers. */
+/* Plain multiply-adds. A thread has 8 x 8 sums, as four squares of 4 x 4 that are HALF apart. So its operands are whole
+ * 16-byte words next to its neighbours' words. While one step is multiplied, the next one is loaded into registers. */
 
 enum { PLAIN_THREADS = 256, DEPTH = 8, EACH = TILE * DEPTH / PLAIN_THREADS, SIDE = 16 };
 

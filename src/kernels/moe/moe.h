@@ -2,10 +2,9 @@
  * moe: the ops of a MoE layer's experts, cut where a GPU fuses them (SonicMoE, arXiv:2512.14080,
  * has the same cut). Routing is in route.h, traffic between ranks in exchange.h.
  *
- * Routed rows are sorted by expert: rows [offsets[e], offsets[e+1]) belong to expert e. For row r,
- * row_token[r] is the row of x that it reads, and row_slot[r] = token * K + k is its slot, the
- * index of its weight. slot_row[n][k] is the row of a slot. Kept for backward: x, the
- * pre-activation and the routing, never the experts' outputs.
+ * Routed rows are sorted by expert: rows [offsets[e], offsets[e+1]) belong to expert e. For row r, row_token[r] is the
+ * row of x that it reads, and row_slot[r] = token * K + k is its slot, the index of its weight. slot_row[n][k] is the
+ * row of a slot. Kept for backward: x, the pre-activation and the routing, never the experts' outputs.
  *
  *   forward, with w_r = weight[row_slot[r]]:
  *     moe_up_fwd           pre_r = x[row_token[r]] W1_e^T + b1_e
@@ -34,8 +33,7 @@
  * scale covers 128 columns of a row, or with transposed results 128 rows of a column. An 8-bit pre
  * is dequantised and rounded to act's type before it is used.
  *
- * Groups may have any size, also 0. Rows from *rows.device (or rows.bound) on affect no result and
- * are not written.
+ * Groups may have any size, also 0. Rows from *rows.device (or rows.bound) on affect no result and are not written.
  */
 #ifndef KERNELS_MOE_MOE_H
 #define KERNELS_MOE_MOE_H
@@ -49,9 +47,8 @@
 /* How many rows of a MoE buffer are in use. Kernels read `device`; a plan's costs use `expected`, a
  * report's costs the counts that were read back. Nothing reads past the rows in use.
  *
- * The rows that all layers keep may share one pool (moe.buffers=pooled). Then row r of this call is
- * row *first + r of a pooled tensor (pre and dpre below), and the tensor has all rows of the
- * pool. */
+ * The rows that all layers keep may share one pool (moe.buffers=pooled). Then row r of this call is row *first + r of a
+ * pooled tensor (pre and dpre below), and the tensor has all rows of the pool. */
 typedef struct Rows {
     int64_t bound;
     double expected;

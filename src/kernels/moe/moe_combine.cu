@@ -1,13 +1,11 @@
 /*
- * moe_combine: kernels of the weighted sum of experts' rows, and of the update of the router's
- * bias.
+ * moe_combine: kernels of the weighted sum of experts' rows, and of the update of the router's bias.
  *
- * Combine is bound by memory: it reads K rows of each token once and writes y once. A thread has
- * one pack of y and handles one token after the other. It adds the rows of SLOTS slots, then shared
- * and residual, in that order. As soon as it has added a pack, it loads the same pack of its next
- * token into the same registers, and the row numbers of the token after that. So loads never pause,
- * and no load waits for its row number. y may be the residual, because a thread writes only what it
- * has read. Threads of a block are laid out along a row first, then over tokens. The grid has
+ * Combine is bound by memory: it reads K rows of each token once and writes y once. A thread has one pack of y and
+ * handles one token after the other. It adds the rows of SLOTS slots, then shared and residual, in that order. As soon
+ * as it has added a pack, it loads the same pack of its next token into the same registers, and the row numbers of the
+ * token after that. So loads never pause, and no load waits for its row number. y may be the residual, because a thread
+ * writes only what it has read. Threads of a block are laid out along a row first, then over tokens. The grid has
  * exactly the blocks that can run at once.
  *
  * The bias update is one block: it reads domains x experts integers once a step, or 128 an expert.

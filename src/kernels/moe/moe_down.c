@@ -1,8 +1,7 @@
 /*
- * moe_down: the input gradient of the experts' second product, and what is done with it at once:
- * the gradient of SwiGLU, of the routing weight, and the operand of the weight gradient (wact).
- * While a tile of da is in the cache, this costs one pass over pre. The forward product is in
- * moe_product.c.
+ * moe_down: the input gradient of the experts' second product, and what is done with it at once: the gradient of
+ * SwiGLU, of the routing weight, and the operand of the weight gradient (wact). While a tile of da is in the cache,
+ * this costs one pass over pre. The forward product is in moe_product.c.
  */
 #include "kernels/core/cpu_math.h"
 #include "kernels/moe/moe_product.h"

@@ -1,7 +1,6 @@
 /*
- * moe_narrow: products of routed rows whose results have 8 bits (moe.h), as policies of grouped.cuh.
- * A vendor's kernel makes codes and scales from the values; here is where they are stored, and what is
- * launched besides.
+ * moe_narrow: products of routed rows whose results have 8 bits (moe.h), as policies of grouped.cuh. A vendor's kernel
+ * makes codes and scales from the values; here is where they are stored, and what is launched besides.
  */
 #include "kernels/moe/moe_product.cuh"
 

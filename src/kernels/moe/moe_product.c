@@ -1,8 +1,7 @@
 /*
- * moe_product: products of routed rows on the CPU. Rows are gathered, multiplied and finished tile
- * by tile, while a tile is in the cache. So what an op does with a row of the product needs no
- * extra pass over memory. Also the views of the two ops whose product is only stored; moe_up.c and
- * moe_down.c have the others.
+ * moe_product: products of routed rows on the CPU. Rows are gathered, multiplied and finished tile by tile, while a
+ * tile is in the cache. So what an op does with a row of the product needs no extra pass over memory. Also the views of
+ * the two ops whose product is only stored; moe_up.c and moe_down.c have the others.
  */
 #include "kernels/moe/moe_product.h"
 

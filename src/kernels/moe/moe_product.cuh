@@ -1,8 +1,7 @@
 /*
- * moe_product: products of routed rows (moe_product.h) as policies of grouped.cuh, and how they are
- * launched, for plain operands (moe_product.cu) and 8-bit ones (moe_scaled.cu). RowProduct says
- * where operands are. The others derive from it and say what is done with a tile of the result in
- * the block:
+ * moe_product: products of routed rows (moe_product.h) as policies of grouped.cuh, and how they are launched, for plain
+ * operands (moe_product.cu) and 8-bit ones (moe_scaled.cu). RowProduct says where operands are. The others derive from
+ * it and say what is done with a tile of the result in the block:
  *
  *   store      It is stored, unchanged or with the expert's bias.
  *   swiglu     The columns of a tile are gates and their ups, 8 and 8 alternating. So a thread that has a
@@ -231,9 +230,8 @@ template <typename Types, bool PLAIN> struct UpForward : RowProduct<Types, true,
  *                                                  dweight = <dy_r, out_r> = <da_r, act_r>
  *   act = silu(g) u, s = 1 / (1 + e^-g)            dg = w da u s (1 + g (1 - s))
  *                                                  du = w da g s
- * or GENERAL: the slopes of glu.h. A bias adds <dy_r, b_e> to dweight in a separate launch.
- * dpre may be pre: a thread reads its columns before it writes them, and no other thread reads
- * them.
+ * or GENERAL: the slopes of glu.h. A bias adds <dy_r, b_e> to dweight in a separate launch. dpre may be pre: a thread
+ * reads its columns before it writes them, and no other thread reads them.
  */
 template <typename Types, bool GENERAL>
 struct DownBackward : RowProduct<Types, Types::EIGHT, true, false> {

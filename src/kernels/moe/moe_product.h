@@ -1,8 +1,7 @@
 /*
- * moe_product: the experts' products as both backends see them. Four ops multiply routed rows by
- * the experts' weights and differ in what they do with the result (MoeProduct). Two ops sum over
- * rows, the weight gradients (MoeSum). Views hold pointers into an op's arguments and live for one
- * call.
+ * moe_product: the experts' products as both backends see them. Four ops multiply routed rows by the experts' weights
+ * and differ in what they do with the result (MoeProduct). Two ops sum over rows, the weight gradients (MoeSum). Views
+ * hold pointers into an op's arguments and live for one call.
  */
 #ifndef KERNELS_MOE_MOE_PRODUCT_H
 #define KERNELS_MOE_MOE_PRODUCT_H

@@ -1,15 +1,10 @@
 /*
- * moe_scaled: products of routed rows and weight gradients of experts whose operands have 8 bits,
- * and the dense products, which have one group. Products of rows are moe_product.cuh's, with other
- * types. A weight gradient reads transposed operands (kernels/quant/quant.h): the terms of an expert are columns
- * of both.
+ * moe_scaled: products of routed rows and weight gradients of experts whose operands have 8 bits, and the dense
+ * products, which have one group. Products of rows are moe_product.cuh's, with other types. A weight gradient reads
+ * transposed operands (kernels/quant/quant.h): the terms of an expert are columns of both.
  */
 #include "kernels/moe/moe_product.cuh"
 #include "kernels/moe/moe_weight.cuh"
-
-extern "C" {
-#include "kernels/dense/product.h"
-}
 
 /* dw_e[i][j] += sum over the columns c of group e of a[i][c] b[j][c] */
 template <typename Types> struct ScaledSum : SumResult<Types> {
@@ -106,12 +101,16 @@ template <typename Types> struct ResidualStore : RowProduct<Types, true, false, 
 static const Tensor ONE_GROUP = { NULL, DTYPE_I32, 2, { 1, 2 } };
 
 /* A dense product is that of one group: with bf16 results a product of rows, with f32 results a sum over k. */
-template <Kernel KERNEL> static Status dense(struct Exec *ex, const char *op, const ScaledArgs &s)
+template <Kernel KERNEL>
+static Status dense(struct Exec *ex, const char *op, const ScaledCall &call)
 {
+    const ScaledArgs &s = *call.s;
     Tensor c = { s.c.at, s.c.type, 2, { s.m, s.n } };
     bool f32 = s.c.type == DTYPE_F32;
+    GemmArgs sizes = {};
+    sizes.m = s.m, sizes.n = s.n, sizes.k = s.k, sizes.c = s.c, sizes.beta = s.r != NULL;
     Rows rows = {};
-    rows.bound = f32 ? s.k : s.m;
+    rows.bound = s.m;
     MoeProduct p = {};
     p.op = op, p.in = s.a.q, p.w = s.b.q, p.offsets = &ONE_GROUP, p.rows = &rows;
     p.I = s.k, p.O = s.n, p.turned = true, p.result = p.out = &c;
@@ -119,10 +118,12 @@ template <Kernel KERNEL> static Status dense(struct Exec *ex, const char *op, co
     return scaled_types<KERNEL, false, false>(
         s.a.q->data.dtype == DTYPE_E5M2, f32, false, [&](auto types) {
             typedef decltype(types) Types;
-            if (f32)
+            auto sum = [&](const MoeSum &w) {
                 return launch(ex, op,
-                              ScaledSum<Types>(groups_of(&ONE_GROUP, &rows, NULL), *s.a.q, *s.b.q,
-                                               &c, s.r == NULL));
+                              ScaledSum<Types>(groups_of(w.offsets, w.rows, NULL), *s.a.q, *s.b.q,
+                                               w.dw, w.overwrite));
+            };
+            if (f32) return sum_in_parts(ex, op, sizes, call.workspace, sum);
             if (s.r != NULL) return launch(ex, op, ResidualStore<Types>(p, s.r));
             return launch(ex, op, RowProduct<Types, true, false, false>(p));
         });
@@ -145,6 +146,6 @@ GROUPED_VENDOR_SCALED_KERNELS(ENTRY)
 #define DENSE_ENTRY(name, KERNEL)                                                                  \
     extern "C" Status scaled_##name(struct Exec *ex, const void *call)                             \
     {                                                                                              \
-        return dense<KERNEL>(ex, "linear", *((const ScaledCall *)call)->s);                        \
+        return dense<KERNEL>(ex, "linear", *(const ScaledCall *)call);                             \
     }
 GROUPED_VENDOR_SCALED_KERNELS(DENSE_ENTRY)

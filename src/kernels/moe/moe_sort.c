@@ -1,7 +1,6 @@
 /*
- * moe_sort: check, cost and CPU version: a counting sort on one thread, two passes over N * K
- * integers. That is thousandths of the experts' cost. Slots are placed in order, so the rows of an
- * expert stay sorted by token.
+ * moe_sort: check, cost and CPU version: a counting sort on one thread, two passes over N * K integers. That is
+ * thousandths of the experts' cost. Slots are placed in order, so the rows of an expert stay sorted by token.
  */
 #include "kernels/core/index_check.h"
 #include "kernels/core/op.h"

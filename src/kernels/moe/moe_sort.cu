@@ -13,9 +13,8 @@
  * Each block reads all counts: 64 KiB for 65536 slots over 256 experts. That is faster than a third
  * launch, and the bound on blocks keeps it so for more slots.
  *
- * All counts are integers, and only positions decide rows. So rows are in the order of slots, for
- * any timing of blocks. The sort takes a fraction of a percent of the time of the experts'
- * products.
+ * All counts are integers, and only positions decide rows. So rows are in the order of slots, for any timing of blocks.
+ * The sort takes a fraction of a percent of the time of the experts' products.
  */
 #include "kernels/core/kernel.cuh"
 

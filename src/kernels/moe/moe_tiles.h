@@ -1,26 +1,12 @@
 /*
- * moe_tiles: what the expert ops on the CPU share. Work is cut into tiles. A tile belongs to one
- * expert and runs on one thread, with single-threaded matrix products. So no product waits for
- * another thread. The cut depends on the groups alone, so bits do not depend on the number of
- * threads. Tiles go to threads in order, in equal shares of work: neighbouring tiles share an
- * expert's weights, and one huge expert spreads over all threads.
+ * moe_tiles: what the expert ops on the CPU share. Work is cut into tiles. A tile belongs to one expert and runs on one
+ * thread, with single-threaded matrix products. So no product waits for another thread. The cut depends on the groups
+ * alone, so bits do not depend on the number of threads. Tiles go to threads in order, in equal shares of work:
+ * neighbouring tiles share an expert's weights, and one huge expert spreads over all threads.
  *
  * There are two cuts. Ops that write rows cut each group into runs of rows. Weight gradients, which
  * sum over all rows of an expert, cut the columns of width D. In both cases a row is gathered just
  * before the product that reads it, into a buffer small enough for the cache.
- *
- * Measured on two Zen 5 cores (8192 rows, 8 experts, D 256, F 128; GFLOP/s):
- *
- *     products alone                                    f32    bf16
- *       one product an expert, on both threads          382     797
- *       tiles of 128 rows, one thread each              380     741
- *       256 rows                                        386     789
- *       512 rows                                        385     781
- *     whole ops, for one thread
- *       x W1^T, gather, SwiGLU; 256 rows                172     302
- *       512 rows                                        165     292
- *       dW1, gather; 128 columns, chunks of 1024 rows   176     286
- *       256 columns, chunks of 512 rows                 178     313
  */
 #ifndef KERNELS_MOE_MOE_TILES_H
 #define KERNELS_MOE_MOE_TILES_H

@@ -89,7 +89,21 @@ template <Kernel KERNEL> static Status weight(struct Exec *ex, const void *call)
     return s.token_first ? sum_rows<KERNEL, true>(ex, s) : sum_rows<KERNEL, false>(ex, s);
 }
 
-/* An entry for each kernel, which product_kernels.c names. */
+/* A dense weight gradient (DenseCall) as that of groups of its tokens. */
+template <Kernel KERNEL> static Status dense(struct Exec *ex, const void *call)
+{
+    const DenseCall &d = *(const DenseCall *)call;
+    const GemmArgs &g = *d.g;
+    const Operand a = operand_plain({ const_cast<void *>(g.a.at), DTYPE_BF16, 2, { g.k, g.m } });
+    const Operand b = operand_plain({ const_cast<void *>(g.b.at), DTYPE_BF16, 2, { g.k, g.n } });
+    const Tensor none = {};
+    return sum_in_parts(ex, "linear", g, d.workspace, [&](MoeSum s) {
+        s.by_token = &a, s.by_row = &b, s.row_token = &none;
+        return sum_rows<KERNEL, true>(ex, s);
+    });
+}
+
+/* Entries for each kernel, which product_kernels.c names. */
 #define ENTRY(name, KERNEL)                                                                        \
     extern "C" Status moe_weight_##name(struct Exec *ex, const void *call)                         \
     {                                                                                              \
@@ -97,3 +111,10 @@ template <Kernel KERNEL> static Status weight(struct Exec *ex, const void *call)
     }
 ENTRY(plain, KERNEL_PLAIN)
 GROUPED_VENDOR_KERNELS(ENTRY)
+
+#define DENSE_ENTRY(name, KERNEL)                                                                  \
+    extern "C" Status dense_split_##name(struct Exec *ex, const void *call)                        \
+    {                                                                                              \
+        return dense<KERNEL>(ex, call);                                                            \
+    }
+GROUPED_VENDOR_SCALED_KERNELS(DENSE_ENTRY)

@@ -1,14 +1,16 @@
 /*
- * moe_weight: what weight gradients of plain and of 8-bit operands share (moe_weight.cu,
- * moe_scaled.cu): where their sums go. A block sums a tile over all rows of its expert, in order,
- * and then adds it to dw or overwrites dw. So a gradient is read and written once, and its bits
- * depend on the groups alone.
+ * moe_weight: what weight gradients of plain and of 8-bit operands share (moe_weight.cu, moe_scaled.cu): where their
+ * sums go. A block sums a tile over all rows of its expert, in order, and then adds it to dw or overwrites dw. So a
+ * gradient is read and written once, and its bits depend on the groups alone.
  */
 #ifndef KERNELS_MOE_MOE_WEIGHT_CUH
 #define KERNELS_MOE_MOE_WEIGHT_CUH
 
 #include "kernels/moe/grouped_vendor.cuh"
 
+extern "C" {
+#include "kernels/dense/product.h"
+}
 #include "kernels/moe/moe_product.h"
 
 using namespace grouped;
@@ -58,6 +60,43 @@ template <typename Types> struct SumResult : Types {
         return 0;
     }
 };
+
+/* dw = or += the sum of part (parts, packs), in order. */
+static __global__ void parts_add_kernel(const float4 *part, float4 *dw, int64_t parts,
+                                        int64_t packs, bool overwrite)
+{
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= packs) return;
+    float4 sum = overwrite ? make_float4(0, 0, 0, 0) : dw[i];
+#pragma unroll 4
+    for (int64_t k = 0; k < parts; k++) {
+        float4 one = part[k * packs + i];
+        sum.x += one.x, sum.y += one.y, sum.z += one.z, sum.w += one.w;
+    }
+    dw[i] = sum;
+}
+
+/* A dense weight gradient: its parts (weight_parts) are groups of tokens, made in the workspace and then added.
+ * g: sizes, c and beta. sum(s) launches the product of the groups in s. */
+template <typename F>
+static Status sum_in_parts(struct Exec *ex, const char *op, const GemmArgs &g, void *workspace,
+                           F sum)
+{
+    enum { THREADS = 256 };
+    const int64_t parts = weight_parts(g.m, g.n, g.k), packs = g.m * g.n / 4;
+    const Tensor offsets = { NULL, DTYPE_I32, 1, { parts + 1 } };
+    const Tensor dw = { parts > 1 ? workspace : g.c.at, DTYPE_F32, 3, { parts, g.m, g.n } };
+    Rows rows = {};
+    rows.bound = g.k;
+    MoeSum s = {};
+    s.op = op, s.offsets = &offsets, s.rows = &rows, s.dw = &dw, s.token_first = true;
+    s.overwrite = g.beta == 0 || parts > 1;
+    TRY(sum(s));
+    if (parts == 1) return OK;
+    parts_add_kernel<<<grid_of(packs, THREADS), THREADS, 0, exec_stream(ex)>>>(
+        (const float4 *)dw.data, (float4 *)g.c.at, parts, packs, g.beta == 0);
+    return kernel_status(op);
+}
 
 /* Clears dw of experts without rows, which have no tile. Each expert has a column of blocks. */
 static __global__ void clear_empty_kernel(Groups groups, float *dw, int64_t each)

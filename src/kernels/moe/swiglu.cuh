@@ -1,5 +1,4 @@
-/* swiglu: a gated activation (kernels/moe/glu.h) of one gate and up in registers, for swiglu.cu and
- * moe_product.cu. */
+/* swiglu: a gated activation (kernels/moe/glu.h) of one gate and up in registers, for swiglu.cu and moe_product.cu. */
 #ifndef KERNELS_MOE_SWIGLU_CUH
 #define KERNELS_MOE_SWIGLU_CUH
 

@@ -1,8 +1,7 @@
 /*
- * rmsnorm: check, cost and CPU version. A row is walked twice, piece by piece: once for its sum,
- * once for the result. Widened pieces are on the stack and stay in the L1 cache, however wide the
- * row is. Widening a piece twice costs less than keeping whole rows in f32. If rows have heads,
- * each head is a row of its own here.
+ * rmsnorm: check, cost and CPU version. A row is walked twice, piece by piece: once for its sum, once for the result.
+ * Widened pieces are on the stack and stay in the L1 cache, however wide the row is. Widening a piece twice costs less
+ * than keeping whole rows in f32. If rows have heads, each head is a row of its own here.
  */
 #include "kernels/norm/rmsnorm.h"
 

@@ -1,7 +1,6 @@
 /*
- * rmsnorm: kernels of both directions. They are bound by memory: each row is read once. It stays in
- * registers, in its own type, between the sum over it and the use of that sum. Sums are f32, in an
- * order that depends on the shape alone.
+ * rmsnorm: kernels of both directions. They are bound by memory: each row is read once. It stays in registers, in its
+ * own type, between the sum over it and the use of that sum. Sums are f32, in an order that depends on the shape alone.
  *
  * forward: 8 to 256 threads share a row, and each has 8 packs of it (2 if the row is short). So
  * 2048 columns of bf16 are handled by one warp without a barrier, and 7168 columns by four warps. A

@@ -4,10 +4,9 @@
  * LayerNorm without the mean: Zhang & Sennrich, "Root Mean Square Layer Normalization", 2019
  * (arXiv:1910.07467). rstd (N floats) is kept because the backward pass needs it.
  *
- * x may be a window of a wider tensor, columns [x_col, x_col + H*D) of (N, W), because one
- * projection makes the latents of MLA side by side. A row of the window may have H heads of D
- * columns, each normalised on its own (queries and keys of Qwen3, arXiv:2505.09388); rstd then has
- * H columns. Without w all weights are 1 (Llama 4).
+ * x may be a window of a wider tensor, columns [x_col, x_col + H*D) of (N, W), because one projection makes the latents
+ * of MLA side by side. A row of the window may have H heads of D columns, each normalised on its own (queries and keys
+ * of Qwen3, arXiv:2505.09388); rstd then has H columns. Without w all weights are 1 (Llama 4).
  *
  *   backward, with g = dy * w:   dx = dres + rstd * (g - x * rstd^2 * mean(g * x))
  *                                dw += sum over rows and heads of dy * x * rstd

@@ -1,6 +1,5 @@
-/* checksum: the kernels. A thread adds elements in strides of the grid, a block adds its threads, and blocks
- * add with an atomic on integers, which has one result in any order. Memory-bound: about ten integer
- * instructions an element. */
+/* checksum: the kernels. A thread adds elements in strides of the grid, a block adds its threads, and blocks add with
+ * an atomic on integers, which has one result in any order. Memory-bound: about ten integer instructions an element. */
 #include "kernels/core/kernel.cuh"
 
 extern "C" {

@@ -1,11 +1,10 @@
 /*
  * optimizer: global-norm clipping and AdamW over flat buffers.
  *
- * square_sum: sum += sum of x_i^2. Blocks of fixed size are summed in double, then the blocks in
- * order, so bits depend on neither threads nor alignment. Clear sum first, then call it once for
- * each buffer. With `groups` it also adds the squares of each run of x to the sum of the run's group. Blocks
- * inside a run serve both sums; only a block that a run begins or ends in is read again, in the same launch.
- * So `sum` has the same bits with and without groups.
+ * square_sum: sum += sum of x_i^2. Blocks of fixed size are summed in double, then the blocks in order, so bits depend
+ * on neither threads nor alignment. Clear sum first, then call it once for each buffer. With `groups` it also adds the
+ * squares of each run of x to the sum of the run's group. Blocks inside a run serve both sums; only a block that a run
+ * begins or ends in is read again, in the same launch. So `sum` has the same bits with and without groups.
  *
  * clip_scale: norm = sqrt(sum), clip = min(1, max_norm / (norm + 1e-6)); clip = 1 if max_norm is 0.
  * Gradients may have been multiplied by a scale: norm and clip are then divided by it.
@@ -15,8 +14,7 @@
  * adamw (Loshchilov & Hutter, arXiv:1711.05101), with g' = clip * g:
  *   w -= lr * decay * w;  m = b1 m + (1-b1) g';  v = b2 v + (1-b2) g'^2
  *   w -= lr * (m / c1) / (sqrt(v / c2) + eps),   c = 1 - b^t
- * lr, clip and t change every step and are in device memory, because a captured step reads them
- * there.
+ * lr, clip and t change every step and are in device memory, because a captured step reads them there.
  *
  * m and v may be bf16 (DeepSeek-V3, arXiv:2412.19437, section 3.3). They are widened, updated in
  * f32 and rounded to nearest, ties to even. The update of w uses the values before rounding. A bf16

@@ -1,7 +1,6 @@
 /*
- * qk_clip: QK-clip (Kimi K2, arXiv:2507.20534, section 2.1). It bounds the logits of attention by
- * scaling weights after an update. Of each layer and head h, with m_h the largest scaled logit of a
- * step and tau the threshold:
+ * qk_clip: QK-clip (Kimi K2, arXiv:2507.20534, section 2.1). It bounds the logits of attention by scaling weights after
+ * an update. Of each layer and head h, with m_h the largest scaled logit of a step and tau the threshold:
  *
  *   gamma_h = min(1, tau / m_h),   g = the least gamma of the heads that share h's key head
  *   rows of queries   gamma_h / sqrt(g)      rows of keys   sqrt(g)

@@ -1,7 +1,6 @@
 /*
- * quant: kernels that make 8-bit operands and convert them back. Bytes and scales are those of the
- * CPU, NaNs included. The device cannot report an infinity: the scale of its block and all bytes of
- * the block become NaN.
+ * quant: kernels that make 8-bit operands and convert them back. Bytes and scales are those of the CPU, NaNs included.
+ * The device cannot report an infinity: the scale of its block and all bytes of the block become NaN.
  *
  * Scales of 1 x 128 and 128 x 128 need no more of x than a block of threads holds (quant_tile.cuh), so x is read once,
  * also for both operands. A scale for a whole row or tensor needs a pass before, which finds the largest magnitudes,

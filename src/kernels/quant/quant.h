@@ -9,9 +9,8 @@
  *
  * Powers of two make the division and the product with a scale exact: only the 8-bit format rounds.
  *
- * NaN in x stays NaN in data and is ignored by amax. An infinity is an error (ERR_NUMERIC) that names
- * step, layer, product and place. A GPU cannot report it: there the scale and the data of its block
- * become NaN.
+ * NaN in x stays NaN in data and is ignored by amax. An infinity is an error (ERR_NUMERIC) that names step, layer,
+ * product and place. A GPU cannot report it: there the scale and the data of its block become NaN.
  *
  * One call makes up to two operands from the same x. `quant` has the rows of x. `transposed` has
  * its columns as rows, with scales along x's rows: the weight gradient sums over rows. Both are
@@ -21,10 +20,9 @@
  * alone can be made of it. Where all scales are powers of two, only exponents change: a number is
  * rounded again only if it leaves the normal numbers of the format. Other scales round twice.
  *
- * Groups (kernels/moe/moe.h): with `offsets`, `transposed` has the routed rows of each expert side by side.
- * The columns of group e begin at a multiple of 128, operand_group_start. So no block of scales
- * reaches into the next group, and rows of data lie at multiples of 16 bytes. Columns between two
- * groups are 0.
+ * Groups (kernels/moe/moe.h): with `offsets`, `transposed` has the routed rows of each expert side by side. The columns
+ * of group e begin at a multiple of 128, operand_group_start. So no block of scales reaches into the next group, and
+ * rows of data lie at multiples of 16 bytes. Columns between two groups are 0.
  */
 #ifndef KERNELS_QUANT_QUANT_H
 #define KERNELS_QUANT_QUANT_H
@@ -61,8 +59,7 @@ typedef struct Dequantize {
     Rows rows;     /* R, and which rows are in use, of a pool with rows.first; bound 0: R is N */
 } Dequantize;
 
-/* For ops that have a QuantOut. Its ports are two OUT_OPERAND_OPT: ports of the rows, and of the
- * columns.
+/* For ops that have a QuantOut. Its ports are two OUT_OPERAND_OPT: ports of the rows, and of the columns.
  *
  * The workspace of an output begins with the plain one, if that is absent; behind it is quantize's. */
 

@@ -9,16 +9,8 @@
  *     fetch(rest, note, at, row)
  *     compute(v, rest, note, at)   v holds the first pack, and then the output
  *
- * Measured on an H200, rows and columns of 1 x 128, us, against the op and quantize:
- *
- *     SwiGLU, 32,768 x 2816             182 (256)
- *     its gradient (swiglu.cu)          302 (462)
- *     rope backward of MLA, 16 heads    390 (575)
- *     RMSNorm, 32,768 x 7168            425 (538); with y in plain form, too, 548 (539)
- *
- * It must do the arithmetic of the op's own kernel, so that bits are the same. An output in plain
- * form may be written on the way. It must not be what the maker reads, because several blocks may
- * read the same.
+ * It must do the arithmetic of the op's own kernel, so that bits are the same. An output in plain form may be written
+ * on the way. It must not be what the maker reads, because several blocks may read the same.
  */
 #ifndef KERNELS_QUANT_QUANT_MADE_CUH
 #define KERNELS_QUANT_QUANT_MADE_CUH

@@ -1,12 +1,10 @@
 /*
- * quant_tile: what a block of quantize does. A scale covers at most 128 rows x 128 columns of x,
- * and a block of threads takes several of these. So it finds the largest magnitudes alone, and
- * writes both operands from one read of x.
+ * quant_tile: what a block of quantize does. A scale covers at most 128 rows x 128 columns of x, and a block of threads
+ * takes several of these. So it finds the largest magnitudes alone, and writes both operands from one read of x.
  *
- * A thread keeps 16 rows x 8 columns of bf16 in registers. It then holds 16 bytes of each of its
- * columns, and 8 bytes of each of its rows: no transpose through shared memory is needed. x in f32
- * that counts as rounded to bf16 is rounded as it is loaded (Rounded). Shapes differ in how threads
- * lie (Shape):
+ * A thread keeps 16 rows x 8 columns of bf16 in registers. It then holds 16 bytes of each of its columns, and 8 bytes
+ * of each of its rows: no transpose through shared memory is needed. x in f32 that counts as rounded to bf16 is rounded
+ * as it is loaded (Rounded). Shapes differ in how threads lie (Shape):
  *
  *     Square   128 x 128   a scale for each 128 x 128
  *     Large    256 x 128   both operands
@@ -28,22 +26,20 @@
  * x of 16 x 2816 x 2048, 128 x 128 both, H200: 3.39 from Rounded, 3.61 from bf16. A lane reads the two halves
  * of 32 bytes one after the other.
  *
- * Stores of scales are what columns lose: one by one, those of 1 x 128 are as many memory accesses
- * as half of the data's stores. Squares throughout made 2.61 of rows and 2.33 of columns (H100). For
- * columns 512 x 64 made 2.67 there but 3.24 on an H200, where large blocks hide less latency.
- * Several tiles for each block, one after another, were slower as well: loads of one do not overlap
- * stores of the one before. The H200's figures came from shorter ways to the first load
- * (block_open); the H100's are from before that.
+ * Stores of scales are what columns lose: one by one, those of 1 x 128 are as many memory accesses as half of the
+ * data's stores. Squares throughout made 2.61 of rows and 2.33 of columns (H100). For columns 512 x 64 made 2.67 there
+ * but 3.24 on an H200, where large blocks hide less latency. Several tiles for each block, one after another, were
+ * slower as well: loads of one do not overlap stores of the one before. The H200's figures came from shorter ways to
+ * the first load (block_open); the H100's are from before that.
  *
  * A quotient is x / scale rounded once, as on the CPU, from the reciprocal and one correction:
  *
  *     q = x r,  r = 1 / scale            q' = q - (q scale - x) r
  *
- * For each of the 2^7 significands of bf16 and each of the 2^23 of a scale, q' was compared with
- * the quotient: all are equal. This holds while q scale - x does not underflow, so the scale must
- * be at least 2^-60. Numbers that it then loses are 0 in 8 bits anyway. The order of the terms
- * keeps the sign of a zero. If the scale is a power of two, q is the quotient: both operands then
- * take 3 % less time.
+ * For each of the 2^7 significands of bf16 and each of the 2^23 of a scale, q' was compared with the quotient: all are
+ * equal. This holds while q scale - x does not underflow, so the scale must be at least 2^-60. Numbers that it then
+ * loses are 0 in 8 bits anyway. The order of the terms keeps the sign of a zero. If the scale is a power of two, q is
+ * the quotient: both operands then take 3 % less time.
  *
  * A tile with a NaN, an infinity or a tiny scale is done again number by number (plain_*), as is x
  * in f32 that is not rounded, and all whose rows are not aligned.
@@ -524,8 +520,7 @@ template <bool ROWS, bool COLUMNS> struct PatchMost {
     }
 };
 
-/* The largest magnitudes of the block's rows, columns or of all. Returns: does the thread have a
- * NaN or an infinity? */
+/* The largest magnitudes of the block's rows, columns or of all. Returns: does the thread have a NaN or an infinity? */
 template <typename S, bool ROWS, bool COLUMNS>
 static __device__ __forceinline__ bool patch_most(const Job &job, const Patch &p, Shared &sh)
 {

@@ -1,7 +1,6 @@
 /*
- * scale: multiplies each row by its own number, or by the sigmoid of it. Used for the gate of a
- * shared expert (Qwen2-MoE, arXiv:2407.10671), and for an expert's input times the routing weight
- * (Llama 4).
+ * scale: multiplies each row by its own number, or by the sigmoid of it. Used for the gate of a shared expert
+ * (Qwen2-MoE, arXiv:2407.10671), and for an expert's input times the routing weight (Llama 4).
  *
  *   y[n] = s_n x[n]                          s_n = w[n], or 1 / (1 + e^-w[n]) if `sigmoid`
  *   backward, s'_n = 1, or s_n (1 - s_n):    dx[n] = s_n dy[n] + r[n],   dw[n] = s'_n <dy[n], x[n]>

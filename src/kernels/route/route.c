@@ -158,8 +158,7 @@ static float chosen_sum(const RouteRule *r, const float *p, const int32_t *index
     return sum;
 }
 
-/* The weights of the chosen experts, from p alone: bias decides which experts are chosen, never how
- * much they count. */
+/* The weights of the chosen experts, from p alone: bias decides which experts are chosen, never how much they count. */
 static void set_weights(const RouteRule *r, const float *p, const int32_t *index, float *weight)
 {
     float factor = r->normalise ? r->scaling / chosen_sum(r, p, index) : r->scaling;

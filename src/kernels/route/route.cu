@@ -7,11 +7,10 @@
  * one is in the lower lane, or comes first in its lane. Experts are chosen by finding the largest
  * key top_k times: a maximum across the warp, which the first lane that has it then removes.
  *
- * Choices must be those of the CPU to the bit, so scores are computed with the CPU's own e^x and
- * without contraction. A softmax's sum has another order here. It scales all scores of a token
- * alike, so their order does not change. A NaN is chosen after all numbers, so chosen experts
- * always exist. On the CPU the choice also depends on the NaN's position. That shows only where
- * some sigmoids of a token are NaN and some are not, and then the step is skipped either way.
+ * Choices must be those of the CPU to the bit, so scores are computed with the CPU's own e^x and without contraction. A
+ * softmax's sum has another order here. It scales all scores of a token alike, so their order does not change. A NaN is
+ * chosen after all numbers, so chosen experts always exist. On the CPU the choice also depends on the NaN's position.
+ * That shows only where some sigmoids of a token are NaN and some are not, and then the step is skipped either way.
  *
  * A block is a chunk of one sequence's tokens. Its counts and sums go to the workspace. The block
  * that ends last adds the chunks up, in the same order whichever block it is. A lane works on 8

@@ -12,11 +12,10 @@
  *
  * Auxiliary loss over groups of tokens g (each sequence, or all of them if aux_per_batch):
  *   aux_loss += aux_scale * sum over g of  E / (K * T_g) * sum over e of  n_ge * P_ge
- * n_ge = tokens of g sent to e, P_ge = mean over g of q_e, q = p / sum(p) (= p for softmax). n_ge
- * is a constant in backward. aux_scale = coefficient / number of groups in the global batch.
- * DeepSeek-V2 §2.1.4 has the loss per sequence, Switch (arXiv:2101.03961) per batch. Megatron-LM
- * divides by K as we do. Hugging Face's load_balancing_loss_func does not: there the same
- * coefficient weighs K times as much.
+ * n_ge = tokens of g sent to e, P_ge = mean over g of q_e, q = p / sum(p) (= p for softmax). n_ge is a constant in
+ * backward. aux_scale = coefficient / number of groups in the global batch. DeepSeek-V2 §2.1.4 has the loss per
+ * sequence, Switch (arXiv:2101.03961) per batch. Megatron-LM divides by K as we do. Hugging Face's
+ * load_balancing_loss_func does not: there the same coefficient weighs K times as much.
  *
  * z-loss (ST-MoE, arXiv:2202.08906) over all tokens, to keep logits small:
  *   aux_loss += z_scale * sum over n of z_n^2,  z_n = log(sum over e of e^logit_ne)

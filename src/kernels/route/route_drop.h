@@ -9,10 +9,9 @@
  * for earlier tokens. No two keys are equal. So the capacity-th largest key, found bit by bit,
  * separates kept from dropped tokens, and the order of the search does not matter.
  *
- * If R ranks share B sequences, each rank has the tokens of all, rank by rank, and drops its own.
- * They are C context ranks of `tensor` ranks each. Context rank c holds pieces c and 2 C - 1 - c of the
- * 2 C pieces of each sequence, of which its tensor ranks have equal runs. "Earlier" means the position in
- * the sequence.
+ * If R ranks share B sequences, each rank has the tokens of all, rank by rank, and drops its own. They are C context
+ * ranks of `tensor` ranks each. Context rank c holds pieces c and 2 C - 1 - c of the 2 C pieces of each sequence, of
+ * which its tensor ranks have equal runs. "Earlier" means the position in the sequence.
  */
 #ifndef KERNELS_ROUTE_ROUTE_DROP_H
 #define KERNELS_ROUTE_ROUTE_DROP_H

@@ -6,8 +6,6 @@
 
 #include <math.h>
 
-/* ---- sums over blocks ---- */
-
 /* `times` -1 subtracts, for differences of prefix sums. */
 void price_add_sum(PassSum *to, const PassSum *a, double times)
 {
@@ -69,8 +67,6 @@ PassSum price_stage_sum(const PlanLayout *l, const PriceEntry *e, const LayoutSt
     if (s->loss) price_add_sum(&sum, &e->head, 1);
     return sum;
 }
-
-/* ---- bounds ---- */
 
 /* The passes of a rank: of all its chunks, and of its first. */
 typedef struct RankPasses {

@@ -1,5 +1,6 @@
 /* roofline: the time of an op from its cost and the rates of the hardware; exchanges go through collective.c. */
 #include "planner/price/roofline.h"
+#include "kernels/dense/product.h"
 #include "kernels/exchange/exchange.h"
 
 #include <math.h>
@@ -177,17 +178,23 @@ static Status op_rate(const Roofline *r, const LayerSpec *layer, const OpCost *c
     return OK;
 }
 
-/* The most that a dense weight gradient in 8 bits reaches. A block of our kernel makes 128 x 256 of the result, of all
- * tokens. One multiprocessor reaches 0.77 of its share of the peak: two products of V2-Lite with 40 and 64 blocks took
- * 94 and 102 us on an H200, or 0.73 and 0.79 us for 128 tokens. So it was with fp8.recipe=block; other recipes and GPUs
- * are assumed to be alike, and a file without gpu.multiprocessors has no such bound. */
-static double few_blocks(const Roofline *r, const OpCost *c)
+/* The most that a dense weight gradient in 8 bits reaches, and of how many parts of its tokens one is the sum on Hopper,
+ * in 8 bits also on AMD's GPUs, whose capability is 0. A block of our kernel makes 128 x 256 of a part. One multiprocessor
+ * reaches 0.77 of its share of the peak: two products of V2-Lite with 40 and 64 blocks, one part each, took 94 and 102 us
+ * on an H200, or 0.73 and 0.79 us for 128 tokens. So it was with fp8.recipe=block; others are assumed to be alike. */
+static double few_blocks(const Roofline *r, const OpCost *c, double *parts)
 {
-    const double most = 0.77, all = r->hardware->gpu_multiprocessors;
-    const double blocks = c->sum_bytes / (128 * 256.0 * sizeof(float));
-    if (c->work != WORK_GEMM || c->sum_bytes == 0 || r->stack->at[STACK_list] == 0) return INFINITY;
-    if (dtype_bits(c->dtype) != 8 || blocks >= all) return INFINITY;
-    return most * hardware_peak(r->hardware, HARDWARE_FP8) * fmax(blocks, 1) / all;
+    const double most = 0.77, all = r->hardware->gpu_multiprocessors,
+                 area = c->sum_bytes / sizeof(float);
+    const bool eight = dtype_bits(c->dtype) == 8, hopper = r->hardware->gpu_capability == 90;
+    *parts = 1;
+    if (c->work != WORK_GEMM || area == 0 || r->stack->at[STACK_list] == 0) return INFINITY;
+    if ((hopper && c->dtype != DTYPE_F32) || (eight && r->hardware->gpu_capability == 0))
+        *parts = (double)weight_parts((int64_t)c->size, (int64_t)(area / c->size),
+                                      (int64_t)(c->flops / area / 2));
+    const double blocks = fmax(area / (128 * 256), 1) * *parts;
+    if (!eight || blocks >= all) return INFINITY;
+    return most * hardware_peak(r->hardware, HARDWARE_FP8) * blocks / all;
 }
 
 /* Weight gradients of `joined` micro-batches as one product: of one of them, the time is a part of it. An expert has the
@@ -220,10 +227,11 @@ Status roofline_op(const Roofline *of, const LayerSpec *layer, const OpCost *op,
     const int64_t experts = looped ? spec_experts_here(&r->spec->ranks, layer->as.moe.experts) : 1;
     const double launches = (double)experts / joined;
     if (work_has_rate(c->work) && c->flops > 0) {
-        double rate;
+        double rate, parts, most = few_blocks(r, op, &parts);
         TRY(op_rate(r, layer, c, looped, &rate));
-        rate = fmin(rate, few_blocks(r, op));
+        rate = fmin(rate, most);
         double adds = r->stack->at[STACK_list] != 0 ? roofline_memory_s(r, c->sum_bytes) : 0;
+        if (parts > 1) adds += roofline_memory_s(r, 2 * parts * op->sum_bytes);
         double s = c->flops / rate + adds;
         if (s > t.s) t.s = s, t.rate = c->flops / s;
     }

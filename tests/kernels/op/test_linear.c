@@ -128,6 +128,30 @@ static void weight_gradient_is_added_and_matches_double_for_all_types(void **sta
     }
 }
 
+/* Enough tokens for parts (weight_parts): four, then eight of a first piece of 8,192 rows of mixed types. */
+static void weight_gradient_of_many_tokens_matches_double_twice(void **state)
+{
+    static const Sizes many[] = { { 4240, 144, 16 }, { 8240, 16, 24 } };
+    OpTest *t = *state;
+    for (int i = 0; i < 8; i++) {
+        ArenaMark mark = arena_mark(&t->arena);
+        const Sizes *s = &many[i / 4];
+        Tensor dy = optest_normal(t, type_of(i % 4, 0), DIMS(s->N, s->O));
+        Tensor x = optest_normal(t, type_of(i % 4, 1), DIMS(s->N, s->I));
+        Tensor before = optest_normal(t, DTYPE_F32, DIMS(s->O, s->I)), dw[2];
+        Sum sum = { &dy, &x, &before, s->O, s->I, s->N, 1, s->O, 1, s->I };
+        double *want = sums(t, &sum);
+        for (int k = 0; k < 2; k++) {
+            dw[k] = optest_copy(t, &before);
+            LinearBwdWeight a = { .dy = operand_plain(dy), .x = operand_plain(x), .dw = dw[k] };
+            CHECK_OK(linear_bwd_weight(&t->ex, a));
+        }
+        CHECK_TENSOR(&dw[0], want);
+        CHECK_SAME(&dw[1], &dw[0]);
+        arena_release(&t->arena, mark);
+    }
+}
+
 /* |out - want| / |want| */
 static double error_of(const Tensor *out, const double *want)
 {
@@ -343,6 +367,7 @@ int main(void)
         OP_TEST(forward_matches_double_for_all_types_and_residuals, 2),
         OP_TEST(input_gradient_matches_double_for_all_types_and_residuals, 2),
         OP_TEST(weight_gradient_is_added_and_matches_double_for_all_types, 2),
+        OP_TEST(weight_gradient_of_many_tokens_matches_double_twice, 2),
         OP_TEST(a_router_is_as_exact_as_plain_sums_of_f32, 2),
         OP_TEST(tokens_of_a_batch_are_rows, 2),
         OP_TEST(a_window_of_the_matrix_is_a_matrix, 2),

@@ -2,6 +2,7 @@
 #include "scaled_case.h"
 
 #include "kernels/dense/linear.h"
+#include "kernels/dense/product.h"
 
 typedef struct Shape {
     int64_t N, I, O;
@@ -106,6 +107,59 @@ static void integers_come_out_exactly(void **state)
     }
 }
 
+/* GPUs make the parts of a weight gradient of many tokens at a time. Here 34 blocks of 128 tokens are four parts, and
+ * the last block has 16. */
+static void parts_of_many_tokens_add_up(void **state)
+{
+    OpTest *t = *state;
+    const Shape s = { 4240, 144, 16 };
+    CHECK_INT(weight_parts(s.O, s.I, s.N), 4);
+    for (int i = 0; i < SCALED_FORMS * 2; i++) {
+        ArenaMark mark = arena_mark(&t->arena);
+        ScaledForm form = scaled_forms[i / 2];
+        const bool exact = i % 2 == 1;
+        form.pow2 = form.pow2 || exact;
+        Case c = case_make(t, &s, &form, DTYPE_F32, exact);
+        Tensor again = optest_poisoned(t, DTYPE_F32, DIMS(s.O, s.I));
+        memcpy(again.data, c.dw.data, tensor_bytes(&c.dw));
+        double *dw = sums(t, &c.dy_columns, &c.x_columns, &c.dw);
+        LinearBwdWeight g = { .dy = c.dy_columns, .x = c.x_columns, .dw = c.dw };
+        CHECK_OK(linear_bwd_weight(&t->ex, g));
+        if (!exact) CHECK_TENSOR(&c.dw, dw);
+        for (int64_t k = 0; exact && k < tensor_elems(&c.dw); k++)
+            CHECK_NEAR(optest_get(&c.dw, k), dw[k], 0);
+        g.dw = again;
+        CHECK_OK(linear_bwd_weight(&t->ex, g));
+        CHECK_SAME(&again, &c.dw);
+        arena_release(&t->arena, mark);
+    }
+}
+
+/* None is empty, since a tile without terms ends the kernel. Together they have at most 128 tiles of 128 x 256. */
+static void parts_fill_a_gpu_and_none_is_empty(void **state)
+{
+    (void)state;
+    const int64_t many = 65536;
+    CHECK_INT(weight_parts(512, 512, many), 16);
+    CHECK_INT(weight_parts(512, 256, many), 32);
+    CHECK_INT(weight_parts(768, 512, many), 10);
+    CHECK_INT(weight_parts(576, 2048, many),
+              1); /* DeepSeek-V2-Lite's kv_a: three would gain nothing */
+    CHECK_INT(weight_parts(3072, 2048, many), 1);
+    CHECK_INT(weight_parts(512, 512, 4096), 4);
+    CHECK_INT(weight_parts(512, 512, 3968), 1);
+    CHECK_INT(weight_parts(0, 512, many), 1);
+    for (int64_t side = 128; side <= 2048; side += 128) {
+        for (int64_t k = 16; k < many; k += 112) {
+            int64_t parts = weight_parts(side, 128, k),
+                    each = ((k + parts - 1) / parts + 127) / 128;
+            CHECK(parts >= 1 && (parts == 1 || each >= 8) && parts * each * 128 >= k);
+            CHECK((parts - 1) * each * 128 < k);
+            CHECK(parts * (side / 128) <= 256);
+        }
+    }
+}
+
 static void any_number_of_threads_gives_the_same_bits(void **state)
 {
     (void)state;
@@ -162,6 +216,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         OP_TEST(products_match_double_for_every_kind_of_scale, 2),
         OP_TEST(integers_come_out_exactly, 2),
+        OP_TEST(parts_of_many_tokens_add_up, 2),
+        TEST(parts_fill_a_gpu_and_none_is_empty),
         TEST(any_number_of_threads_gives_the_same_bits),
         OP_TEST(operands_that_lie_the_wrong_way_are_an_error, 1),
         OP_TEST(costs_are_of_the_narrow_type_and_count_scales, 1),

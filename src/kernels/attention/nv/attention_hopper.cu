@@ -1,6 +1,5 @@
 /*
- * attention_hopper: launches the kernels for attention in bf16 on Hopper. attention.def says which calls they
- * take.
+ * attention_hopper: launches the kernels for attention in bf16 on Hopper. attention.def says which calls they take.
  */
 #include "kernels/attention/nv/attention_call.cuh"
 #include "kernels/attention/nv/attention_hopper_bwd.cuh"

@@ -6,9 +6,8 @@
  *     attention_dq_kernel     keeps 128 queries and walks the keys that they see:   s, dp, dq += ds k
  *     attention_dkv_kernel    keeps 128 keys and walks the queries that see them:   s^T, dp^T, dv += p^T do, dk += ds^T q
  *
- * Scores come out such that p and ds are operands in registers for the product that follows. That product of the
- * last tile and the scores of the next are one turn of the consumers. Heads that share keys are walked
- * one after the other.
+ * Scores come out such that p and ds are operands in registers for the product that follows. That product of the last
+ * tile and the scores of the next are one turn of the consumers. Heads that share keys are walked one after the other.
  */
 #ifndef KERNELS_ATTENTION_NV_ATTENTION_HOPPER_BWD_CUH
 #define KERNELS_ATTENTION_NV_ATTENTION_HOPPER_BWD_CUH

@@ -22,8 +22,7 @@ extern "C" {
 #include <stdio.h>
 #include <string.h>
 
-/* The functions of cuBLASLt that are called here. Each rank has its own table; the library is
- * loaded once a process. */
+/* The functions of cuBLASLt that are called here. Each rank has its own table; the library is loaded once a process. */
 #define CUBLASLT_CALLS(CALL)                                                                       \
     CALL(Create)                                                                                   \
     CALL(Destroy)                                                                                  \

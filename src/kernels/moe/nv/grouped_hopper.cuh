@@ -2,10 +2,9 @@
  * grouped_hopper: the products of grouped.cuh in bf16 and in 8 bits (grouped_scaled.cuh) for sm_90a,
  * with TMA, cp.async, and wgmma with f32 sums in registers. Also the launchers of all kernels of NVIDIA (grouped_vendor.cuh).
  *
- * The kernel is persistent: one block on each multiprocessor takes tiles from a counter until none
- * is left (grouped_tiles.cuh). Of its three warpgroups the first fills a ring of stages, each with
- * 64 terms of a tile's operands (grouped_load.cuh). The other two multiply. They divide the work in
- * one of three ways:
+ * The kernel is persistent: one block on each multiprocessor takes tiles from a counter until none is left
+ * (grouped_tiles.cuh). Of its three warpgroups the first fills a ring of stages, each with 64 terms of a tile's
+ * operands (grouped_load.cuh). The other two multiply. They divide the work in one of three ways:
  *
  *   TILE_SHARED   Both work on one tile of 128 x 256, 64 rows each. It reads the fewest bytes from L2:
  *                 85 FLOP a byte.
@@ -14,12 +13,8 @@
  *   TILE_IN_TURN  Each has its own tile of 128 x 128. While one multiplies, the other stores its results and
  *                 reads what `store` needs. 64 FLOP a byte.
  *
- * P::Shapes lists the shapes that a policy may use, without those that were slower everywhere. The
- * first one is used if none was timed (choices.h). Measured on an H200, in TFLOP/s:
- *
- *     rows without an index, D 2048          TILE_IN_TURN 606   TILE_SHARED 521
- *     rows without an index, D 7168          TILE_IN_TURN 556   TILE_SHARED 644
- *     weight gradients with an index in B    TILE_TALL    462   TILE_SHARED 422
+ * P::Shapes lists the shapes that a policy may use, without those that were slower everywhere. The first one is used if
+ * none was timed (choices.h).
  *
  * What a policy reads when it stores (READS) is prefetched into L2, and loaded into registers ahead
  * of use. With 8-bit operands it comes through the ring, after the tile's terms: 640 TFLOP/s instead
@@ -28,14 +23,12 @@
  * A barrier distinguishes two phases, not three. So with TILE_IN_TURN, a warpgroup waits for its
  * first stage only after the other one has seen its last stage.
  *
- * Results: in a piece of 64 x 8, lane l of a warp has columns 2 (l % 4) and the next. Results that
- * are stored unchanged (AS_IS) go through shared memory, each warp on its own, and are written as
- * whole lines. Otherwise four lanes exchange their columns of four pieces, and each then has all 8
- * columns of one piece for `store`.
+ * Results: in a piece of 64 x 8, lane l of a warp has columns 2 (l % 4) and the next. Results that are stored unchanged
+ * (AS_IS) go through shared memory, each warp on its own, and are written as whole lines. Otherwise four lanes exchange
+ * their columns of four pieces, and each then has all 8 columns of one piece for `store`.
  *
- * At the end of a group, rows of the result beyond it are not stored, so it does not matter what
- * was read there. Terms beyond it would be summed. So the last stage of a sum is loaded by
- * cp.async, which fills in zeros.
+ * At the end of a group, rows of the result beyond it are not stored, so it does not matter what was read there. Terms
+ * beyond it would be summed. So the last stage of a sum is loaded by cp.async, which fills in zeros.
  */
 #ifndef KERNELS_MOE_NV_GROUPED_HOPPER_CUH
 #define KERNELS_MOE_NV_GROUPED_HOPPER_CUH

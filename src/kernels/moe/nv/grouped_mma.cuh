@@ -2,11 +2,10 @@
  * grouped_mma: the products of grouped.cuh in bf16 on tensor cores, for sm_80 and later: mma.sync
  * m16n8k16 with f32 sums. On Hopper grouped_hopper.cuh is faster.
  *
- * A block has four warps, 2 x 2, each with 64 x 64 of the tile. For 16 terms a warp reads 4 KB of
- * shared memory and does 64 K multiply-adds. That is half of what a multiprocessor can read in that
- * time; with 64 x 32 for a warp it would be all of it. Two blocks share a multiprocessor, so one
- * multiplies while the other starts or ends. Operands are copied by cp.async, STAGES - 1 steps of
- * STEP terms ahead.
+ * A block has four warps, 2 x 2, each with 64 x 64 of the tile. For 16 terms a warp reads 4 KB of shared memory and
+ * does 64 K multiply-adds. That is half of what a multiprocessor can read in that time; with 64 x 32 for a warp it
+ * would be all of it. Two blocks share a multiprocessor, so one multiplies while the other starts or ends. Operands are
+ * copied by cp.async, STAGES - 1 steps of STEP terms ahead.
  *
  * In shared memory 16-byte chunks are permuted by row, so that the 8 rows that ldmatrix reads at a
  * time lie in different banks:
@@ -14,9 +13,8 @@
  *   ALONG      (128, 32): a row of 64 bytes; chunk c of row i stands at c ^ (i / 2 % 4)
  *   otherwise  (32, 128): a row of 256 bytes; chunk c of row i stands at c ^ (i % 8)
  *
- * Every row of operands and results must begin at a multiple of 16 bytes, and widths must be
- * multiples of 8 (product_kernels.c checks it). Then a chunk is wholly inside or outside; chunks
- * outside are zeros.
+ * Every row of operands and results must begin at a multiple of 16 bytes, and widths must be multiples of 8
+ * (product_kernels.c checks it). Then a chunk is wholly inside or outside; chunks outside are zeros.
  */
 #ifndef KERNELS_MOE_NV_GROUPED_MMA_CUH
 #define KERNELS_MOE_NV_GROUPED_MMA_CUH
@@ -127,9 +125,8 @@ template <typename T> struct Feed<T, false> {
  *
  *   (rows 0-7, terms 0-7)  (rows 8-15, terms 0-7)  (rows 0-7, terms 8-15)  (rows 8-15, terms 8-15)
  *
- * which is the order of A's registers. B's two halves of 8 columns are squares 0, 2 and 1, 3. If
- * memory runs along the rows of the tile and not along k, squares are read as (terms, rows) and
- * transposed.
+ * which is the order of A's registers. B's two halves of 8 columns are squares 0, 2 and 1, 3. If memory runs along the
+ * rows of the tile and not along k, squares are read as (terms, rows) and transposed.
  */
 template <bool ALONG>
 static __device__ __forceinline__ void fragment_load(uint32_t room, int first, int term,

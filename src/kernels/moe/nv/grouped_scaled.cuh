@@ -1,11 +1,10 @@
 /*
  * grouped_scaled: what grouped_hopper.cuh does otherwise if operands have 8 bits.
  *
- * A stage of the ring has 128 terms, so a block of scales is one stage. wgmma adds 8-bit products
- * with about 14 bits, so the sum of a stage is multiplied by its scales and added to an f32 sum in
- * other registers (DeepSeek-V3, arXiv:2412.19437, section 3.3.2). A warpgroup makes 64 x 128 of its
- * tile at a time, so that 64 registers suffice for the sum of a stage. While it adds them, the other
- * warpgroup multiplies.
+ * A stage of the ring has 128 terms, so a block of scales is one stage. wgmma adds 8-bit products with about 14 bits,
+ * so the sum of a stage is multiplied by its scales and added to an f32 sum in other registers (DeepSeek-V3,
+ * arXiv:2412.19437, section 3.3.2). A warpgroup makes 64 x 128 of its tile at a time, so that 64 registers suffice for
+ * the sum of a stage. While it adds them, the other warpgroup multiplies.
  *
  * Scales come with the stage: one for each row of the tile, and for each column. In
  * products of rows, B's blocks are 128 x 128. Then 128 columns share one scale, or two if the columns
@@ -13,12 +12,6 @@
  *
  * TILE_IN_TURN is not used: one warpgroup alone would leave the matrix units idle while it adds.
  * Measured on an H100, in TFLOP/s: x W1^T with SwiGLU, D 2048, 990 with TILE_SHARED, 674 in turn.
- *
- * Weight gradients are bound by their additions to memory, 0.4 to 0.5 ms a GB. What did not help:
- * prefetching dw into L2 during a tile's stages, adding from registers (red.v2) instead of by the
- * copy engine, blocks that begin at different times, one warpgroup some stages ahead of the other.
- * What helped: loading scales four stages at a time. Loads of 4 bytes had kept L1 busy (V3's W1: 625
- * TFLOP/s, then 710).
  */
 #ifndef KERNELS_MOE_NV_GROUPED_SCALED_CUH
 #define KERNELS_MOE_NV_GROUPED_SCALED_CUH

@@ -1,15 +1,13 @@
 /*
- * hopper: the instructions of sm_90a that our kernels use, one function each: barriers in shared
- * memory that count bytes (mbarrier), copies of boxes of a tensor (TMA), products of a warpgroup
- * (wgmma), and moving registers between warpgroups. Also the host's description of a tensor for TMA
- * (tensor map).
+ * hopper: the instructions of sm_90a that our kernels use, one function each: barriers in shared memory that count
+ * bytes (mbarrier), copies of boxes of a tensor (TMA), products of a warpgroup (wgmma), and moving registers between
+ * warpgroups. Also the host's description of a tensor for TMA (tensor map).
  *
- * Operands in shared memory are blocks of 64 x 64 elements of 2 bytes, in rows of 128 bytes. In
- * each group of 8 rows (1024 bytes), chunk c (16 bytes) of row i is stored at c ^ i. TMA writes and
- * wgmma reads this "128-byte swizzle", with which 8 rows use different banks. A block begins at a
- * multiple of 1024 bytes. Its rows are rows of the operand, and k runs along them (ALONG); or they
- * are terms of the sum, and wgmma transposes the operand. Blocks of 8-bit operands have 64 x 128
- * elements, and k always runs along their rows.
+ * Operands in shared memory are blocks of 64 x 64 elements of 2 bytes, in rows of 128 bytes. In each group of 8 rows
+ * (1024 bytes), chunk c (16 bytes) of row i is stored at c ^ i. TMA writes and wgmma reads this "128-byte swizzle",
+ * with which 8 rows use different banks. A block begins at a multiple of 1024 bytes. Its rows are rows of the operand,
+ * and k runs along them (ALONG); or they are terms of the sum, and wgmma transposes the operand. Blocks of 8-bit
+ * operands have 64 x 128 elements, and k always runs along their rows.
  */
 #ifndef KERNELS_MOE_NV_HOPPER_CUH
 #define KERNELS_MOE_NV_HOPPER_CUH
