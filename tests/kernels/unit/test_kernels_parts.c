@@ -52,13 +52,12 @@ typedef struct EightBit {
     ScaledArgs s;
 } EightBit;
 
-/* An operand with a scale for each 1 x 128. */
-static Operand operand(int64_t n, int64_t k)
+static Operand operand(OperandKind kind, int64_t n, int64_t k)
 {
-    const OperandGrid g = operand_grid(OPERAND_1X128, n, k);
+    const OperandGrid g = operand_grid(kind, n, k);
     return (Operand){ .data = { (void *)64, DTYPE_E4M3, 2, { n, k } },
                       .scale = { (void *)64, DTYPE_F32, 2, { g.rows, g.cols } },
-                      .kind = OPERAND_1X128 };
+                      .kind = kind };
 }
 
 static void check_8bit(const EightBit *e, const KernelDevice *d, const char *name)
@@ -73,7 +72,9 @@ static void so_are_those_of_8_bit_operands(void **state)
     const KernelDevice *hopper = &kernel_device_full;
     KernelDevice ada = { .vendor = VENDOR_NVIDIA, .capability = 89 };
     KernelDevice amd = { .vendor = VENDOR_AMD, .capability = 94 };
-    EightBit e = { operand(512, 65536), operand(512, 65536), { .m = 512, .n = 512, .k = 65536 } };
+    EightBit e = { operand(OPERAND_1X128, 512, 65536),
+                   operand(OPERAND_1X128, 512, 65536),
+                   { .m = 512, .n = 512, .k = 65536 } };
     e.s.a.q = &e.a, e.s.b.q = &e.b;
     e.s.c = (GemmResult){ (void *)64, DTYPE_F32, 512 };
     e.s.r = e.s.c.at;
@@ -85,7 +86,8 @@ static void so_are_those_of_8_bit_operands(void **state)
     e.b.data.dtype = DTYPE_E4M3;
     e.s.k = 2048;
     check_8bit(&e, hopper, "cublaslt");
-    e.s.k = 65536, e.s.c.type = DTYPE_BF16; /* a product of rows */
+    e.b = operand(OPERAND_128X128, 512, 65536); /* a product of rows */
+    e.s.k = 65536, e.s.c.type = DTYPE_BF16, e.s.r = NULL;
     check_8bit(&e, hopper, "cublaslt");
 }
 
