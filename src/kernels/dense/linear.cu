@@ -160,7 +160,7 @@ static Status in_pieces(struct Exec *ex, const GemmArgs *g, bool more, void *bla
     int64_t units = (int64_t)ceil(12 * sqrt((double)g->k) / PIECE_UNIT), each = units * PIECE_UNIT;
     GemmArgs all = *g;
     all.beta = more ? 1 : 0;
-    if (dense_part_terms(ex, g) <= each) each = g->k;
+    if (dense_part_terms(ex, g) <= each) each = g->k; /* the kernel's parts are such pieces */
     for (int64_t first = 0; first < g->k; first += each) {
         int64_t left = g->k - first;
         GemmArgs piece = gemm_terms(all, first, left < each ? left : each);

@@ -100,7 +100,7 @@ template <typename Types> struct ResidualStore : RowProduct<Types, true, false, 
 /* The offsets of one group of all rows. */
 static const Tensor ONE_GROUP = { NULL, DTYPE_I32, 2, { 1, 2 } };
 
-/* A dense product is that of one group: with bf16 results a product of rows, with f32 results a sum over k. */
+/* A dense product is one group: with bf16 results a product of rows, with f32 ones a sum over k, in parts. */
 template <Kernel KERNEL>
 static Status dense(struct Exec *ex, const char *op, const ScaledCall &call)
 {
