@@ -99,6 +99,12 @@ typedef struct Command {
         .name = (title), .words = { __VA_ARGS__ }, .results = {(result) }                          \
     }
 
+/* A folder has a mark while it is written (engine/base/out_folder.h). */
+#define MAKES_FOLDER(result, title, ...)                                                           \
+    {                                                                                              \
+        .name = (title), .words = { __VA_ARGS__ }, .results = { (result) }, .marks = true          \
+    }
+
 static const Command commands[] = {
     { .name = "train",
       .words = { "train", TINY_RUN, "run.tensorboard=true", "run.trace_steps=[3]" },
@@ -142,7 +148,7 @@ static const Command commands[] = {
     SHOWN("generate", "generate", "../made/run", "--prompt", "ba", "--tokens", "5"),
     MAKES("documents", "eval", "eval", "../made/run", "--documents", "documents"),
     MAKES("logits", "logits", "logits", "../made/run", "../made/tokens", "logits"),
-    MAKES("hf", "convert-to-hf", "convert", "to-hf", "../made/run", "hf"),
+    MAKES_FOLDER("hf", "convert-to-hf", "convert", "to-hf", "../made/run", "hf"),
     { .name = "convert-from-hf",
       .words = { "convert", "from-hf", "../made/hf", "run" },
       .results = { "run" },
@@ -198,12 +204,13 @@ static const Command commands[] = {
       .words = { "plan", "../tiny.yaml", "--cluster", "h100:1", "--search", "--verify", "1",
                  "--ranks", "1", "--steps", "1" },
       .timed = true },
-    MAKES("tables", "trace-report", "trace", "report", "../made/run/trace.json", TABLES),
-    MAKES("tables", "trace-recording", "trace", "report", "../made/run/recording/rank-00000.syr",
-          TABLES),
-    MAKES("tables", "trace-collectives", "trace", "collectives", "../made/a.json", "../made/b.json",
-          TABLES),
-    MAKES("tables", "trace-diff", "trace", "diff", "../made/old.json", "../made/new.json", TABLES),
+    MAKES_FOLDER("tables", "trace-report", "trace", "report", "../made/run/trace.json", TABLES),
+    MAKES_FOLDER("tables", "trace-recording", "trace", "report",
+                 "../made/run/recording/rank-00000.syr", TABLES),
+    MAKES_FOLDER("tables", "trace-collectives", "trace", "collectives", "../made/a.json",
+                 "../made/b.json", TABLES),
+    MAKES_FOLDER("tables", "trace-diff", "trace", "diff", "../made/old.json", "../made/new.json",
+                 TABLES),
     { .name = "trace-replay",
       .words = { "trace", "replay", "../made/old.json", "--out", "replay.json", "--bench",
                  "ops.jsonl" },
