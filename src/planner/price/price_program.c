@@ -41,8 +41,6 @@ static SlotBytes slot_of(void *ctx, int rank, int chunk)
     return in->slot[rank * in->chunks + chunk];
 }
 
-/* ---- passes alone ---- */
-
 /* In a phased schedule an action takes the time of its last phase in one block. Backward meets phases in reverse. */
 static double pass_duration(void *ctx, int rank, const Action *a)
 {
@@ -59,8 +57,6 @@ static double pass_duration(void *ctx, int rank, const Action *a)
     }
     return price_phases_s(part) + (a->kind == ACTION_BACKWARD ? price_phases_s(t->weight) : 0);
 }
-
-/* ---- the list that train runs ---- */
 
 /* Seconds of phases of one pass, the part that multiprocessors bound, and that of links (LayerPrice). */
 typedef struct RowTime {

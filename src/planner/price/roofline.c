@@ -4,6 +4,7 @@
 #include "kernels/exchange/exchange.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { TILE_ROWS = 128 }; /* rows of a tile of grouped products (kernels/moe/grouped.cuh) */
 
@@ -179,17 +180,19 @@ static Status op_rate(const Roofline *r, const LayerSpec *layer, const OpCost *c
 }
 
 /* The most that a dense weight gradient in 8 bits reaches, and of how many parts of its tokens one is the sum on Hopper,
- * in 8 bits also on AMD's GPUs, whose capability is 0. A block of our kernel makes 128 x 256 of a part. One multiprocessor
- * reaches 0.77 of its share of the peak: two products of V2-Lite with 40 and 64 blocks, one part each, took 94 and 102 us
- * on an H200, or 0.73 and 0.79 us for 128 tokens. So it was with fp8.recipe=block; others are assumed to be alike. */
+ * in 8 bits on AMD's GPUs, too. A block of our kernel makes 128 x 256 of a part. One multiprocessor reaches 0.77 of its
+ * share of the peak: two products of V2-Lite with 40 and 64 blocks, one part each, took 94 and 102 us on an H200, or 0.73
+ * and 0.79 us for 128 tokens. So it was with fp8.recipe=block; others are assumed to be alike. */
 static double few_blocks(const Roofline *r, const OpCost *c, double *parts)
 {
     const double most = 0.77, all = r->hardware->gpu_multiprocessors,
                  area = c->sum_bytes / sizeof(float);
+    const char *vendor = r->hardware->gpu_vendor;
     const bool eight = dtype_bits(c->dtype) == 8, hopper = r->hardware->gpu_capability == 90;
     *parts = 1;
     if (c->work != WORK_GEMM || area == 0 || r->stack->at[STACK_list] == 0) return INFINITY;
-    if ((hopper && c->dtype != DTYPE_F32) || (eight && r->hardware->gpu_capability == 0))
+    if ((hopper && c->dtype != DTYPE_F32) ||
+        (eight && vendor != NULL && strcmp(vendor, "AMD") == 0))
         *parts = (double)weight_parts((int64_t)c->size, (int64_t)(area / c->size),
                                       (int64_t)(c->flops / area / 2));
     const double blocks = fmax(area / (128 * 256), 1) * *parts;

@@ -565,8 +565,8 @@ static void a_resumed_run_goes_on_with_the_same_bits(void **state)
     for (int k = 0; k < ALL * DIVIDED; k += RESUMED) check_resumed(&divided[k / ALL], all[k % ALL]);
     for (int k = 1; k < SHARED; k++) check_resumed(&shared[k], all[k - 1]);
     for (int k = 0; k < DELTAS; k++) check_resumed(&delta[k], all[k]);
-    check_resumed(&divided[4],
-                  "fp8.recipe=block"); /* q of a fused matrix has fewer copies than k and v */
+    /* q of a fused matrix has fewer copies than k and v */
+    check_resumed(&divided[4], "fp8.recipe=block");
 }
 
 /* ---- what goes wrong ---- */

@@ -187,9 +187,11 @@ static uint64_t bytes_hash(uint64_t hash, const Tensor *t)
     return hash;
 }
 
+static const uint64_t NO_COPIES = 14695981039346656037u; /* FNV-1a of nothing */
+
 static uint64_t copies_hash(const EngineParams *w)
 {
-    uint64_t hash = 14695981039346656037u;
+    uint64_t hash = NO_COPIES;
     for (int i = 0; i < w->spec->n_layers * 2 * ROLE_COUNT; i++) {
         const LayerWeights *layer = &w->layer[i / (2 * ROLE_COUNT)];
         const Operand *q = &layer->scaled[i / ROLE_COUNT % 2][i % ROLE_COUNT];
@@ -209,6 +211,8 @@ static Status run_copies(void *state, Comm *world)
     for (int64_t k = 0; k < 2 && s == OK; k++) s = many_step(&r, k, &out);
     if (s == OK) s = copies_quantise(w, false);
     if (s == OK) hash = copies_hash(w), s = copies_refresh(w);
+    if (s == OK && !w->table.sharded[BUF_WEIGHT] && hash == NO_COPIES)
+        s = FAIL(ERR_NUMERIC, "there are no 8-bit copies");
     if (s == OK && copies_hash(w) != hash)
         s = FAIL(ERR_NUMERIC, "8-bit copies are not those of the weights");
     many_close(&r);

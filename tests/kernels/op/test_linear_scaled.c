@@ -143,8 +143,8 @@ static void parts_fill_a_gpu_and_none_is_empty(void **state)
     CHECK_INT(weight_parts(512, 512, many), 16);
     CHECK_INT(weight_parts(512, 256, many), 32);
     CHECK_INT(weight_parts(768, 512, many), 10);
-    CHECK_INT(weight_parts(576, 2048, many),
-              1); /* DeepSeek-V2-Lite's kv_a: three would gain nothing */
+    /* DeepSeek-V2-Lite's kv_a: three would gain nothing */
+    CHECK_INT(weight_parts(576, 2048, many), 1);
     CHECK_INT(weight_parts(3072, 2048, many), 1);
     CHECK_INT(weight_parts(512, 512, 4096), 4);
     CHECK_INT(weight_parts(512, 512, 3968), 1);
